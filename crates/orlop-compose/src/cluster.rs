@@ -1,16 +1,23 @@
 //! The API server as this crate sees it: objects of any kind as JSON, and what is known of their kinds.
 
 use std::collections::{BTreeSet, HashMap};
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use http::{Method, Request};
 use orlop_client::Client;
 use serde_json::{Value as Json, json};
 
 use crate::kinds::{Gvk, Kind, Kinds, schema_from_document};
+use crate::metrics::{Count, Level, Metrics, Size, Time};
 
 /// Objects per page of a list.
 const PAGE: &str = "500";
+/// Time limit of one call.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Kinds kept in memory before those that no graph uses are dropped.
+const KINDS_KEPT: usize = 256;
 
 /// Result of a call.
 pub(crate) type Result<T> = std::result::Result<T, orlop_client::Error>;
@@ -22,9 +29,10 @@ type KindCache = HashMap<Gvk, (String, Arc<Kind>)>;
 #[derive(Clone)]
 pub(crate) struct Cluster {
     client: Client,
-    /// User and groups that calls are made as.
-    impersonate: Option<Arc<(String, Vec<String>)>>,
+    /// User that calls are made as.
+    impersonate: Option<Arc<str>>,
     kinds: Arc<Mutex<KindCache>>,
+    metrics: Metrics,
 }
 
 impl std::fmt::Debug for Cluster {
@@ -44,6 +52,13 @@ pub(crate) struct Resource {
 impl From<&Kind> for Resource {
     fn from(kind: &Kind) -> Self {
         Self { gvk: kind.gvk.clone(), plural: kind.plural.clone(), namespaced: kind.namespaced }
+    }
+}
+
+/// Go's `schema.GroupVersionResource` as text, which metrics carry.
+impl fmt::Display for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, Resource={}", self.gvk.api_version(), self.plural)
     }
 }
 
@@ -88,8 +103,13 @@ fn with_query(path: &str, pairs: &[(&str, &str)]) -> String {
 }
 
 impl Cluster {
-    pub(crate) fn new(client: Client) -> Self {
-        Self { client, impersonate: None, kinds: Arc::default() }
+    pub(crate) fn new(client: Client, metrics: Metrics) -> Self {
+        Self { client, impersonate: None, kinds: Arc::default(), metrics }
+    }
+
+    /// The metrics that calls are counted in.
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.metrics
     }
 
     /// The client beneath.
@@ -97,20 +117,18 @@ impl Cluster {
         self.client.clone()
     }
 
-    /// The same cluster as a service account.
+    /// The same cluster as a service account. The server adds the groups of service accounts by itself, so the controller
+    /// needs no right to impersonate groups.
     pub(crate) fn as_service_account(&self, namespace: &str, name: &str) -> Self {
         let user = format!("system:serviceaccount:{namespace}:{name}");
-        let groups = vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
-        Self { impersonate: Some(Arc::new((user, groups))), ..self.clone() }
+        Self { impersonate: Some(user.into()), ..self.clone() }
     }
 
     async fn call(&self, method: Method, path: &str, content: Option<(&str, &Json)>) -> Result<Json> {
+        let verb = method.to_string();
         let mut request = Request::builder().method(method).uri(path);
         if let Some(impersonate) = &self.impersonate {
-            request = request.header("Impersonate-User", &impersonate.0);
-            for group in &impersonate.1 {
-                request = request.header("Impersonate-Group", group);
-            }
+            request = request.header("Impersonate-User", &**impersonate);
         }
         let body = match content {
             Some((content_type, body)) => {
@@ -119,8 +137,23 @@ impl Cluster {
             }
             None => Vec::new(),
         };
+        self.metrics.sized(Size::Request, &[("verb", &verb)], body.len());
         let request = request.body(body).map_err(orlop_client::Error::HttpError)?;
-        self.client.request(request).await
+        let began = Instant::now();
+        let result = match tokio::time::timeout(TIMEOUT, self.client.request(request)).await {
+            Ok(result) => result,
+            Err(_) => Err(orlop_client::Error::Service(format!("no answer within {} s", TIMEOUT.as_secs()).into())),
+        };
+        self.metrics.took(Time::Request, &[("verb", &verb)], began.elapsed());
+        let code = match &result {
+            Ok(_) => "200".to_owned(),
+            Err(error) => code(error).map_or_else(|| "<error>".to_owned(), |code| code.to_string()),
+        };
+        self.metrics.count(Count::Requests, &[("code", &code), ("method", &verb)]);
+        if code == "429" || code.starts_with('5') {
+            self.metrics.count(Count::Retries, &[("code", &code), ("method", &verb)]);
+        }
+        result
     }
 
     /// Reads an object; `None` if it, or its kind, is not there.
@@ -332,19 +365,40 @@ impl Cluster {
             let Some(address) = address.and_then(Json::as_str) else { continue };
             let cached = self.kinds.lock().unwrap_or_else(PoisonError::into_inner).get(gvk).cloned();
             if let Some((_, kind)) = cached.filter(|(known, _)| known == address) {
+                self.metrics.count(Count::SchemaHits, &[]);
                 kinds.insert(gvk.clone(), kind);
                 continue;
             }
-            let Some(resource) = self.resource(gvk).await? else { continue };
-            let document = self.call(Method::GET, address, None).await?;
-            let Some(schema) = schema_from_document(gvk, &document) else { continue };
+            self.metrics.count(Count::SchemaMisses, &[]);
+            let began = Instant::now();
+            let read = async {
+                let Some(resource) = self.resource(gvk).await? else { return Ok(None) };
+                let document = self.call(Method::GET, address, None).await?;
+                Ok(schema_from_document(gvk, &document).map(|schema| (resource, schema)))
+            };
+            let read: Result<_> = read.await;
+            self.metrics.took(Time::SchemaCall, &[], began.elapsed());
+            let found = read.inspect_err(|_| self.metrics.count(Count::SchemaErrors, &[]))?;
+            let Some((resource, schema)) = found else { continue };
             let Resource { plural, namespaced, .. } = resource;
             let kind = Arc::new(Kind { gvk: gvk.clone(), plural, namespaced, schema });
             let entry = (address.to_owned(), kind.clone());
-            self.kinds.lock().unwrap_or_else(PoisonError::into_inner).insert(gvk.clone(), entry);
+            self.keep(gvk, entry);
             kinds.insert(gvk.clone(), kind);
         }
         Ok(kinds)
+    }
+
+    /// Keeps a kind; drops those that no graph uses once there are many.
+    fn keep(&self, gvk: &Gvk, entry: (String, Arc<Kind>)) {
+        let mut kept = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.insert(gvk.clone(), entry);
+        if kept.len() > KINDS_KEPT {
+            let before = kept.len();
+            kept.retain(|other, (_, kind)| other == gvk || Arc::strong_count(kind) > 1);
+            self.metrics.add(Count::SchemaEvictions, &[], (before - kept.len()) as u64);
+        }
+        self.metrics.set(Level::Schemas, &[], kept.len());
     }
 }
 

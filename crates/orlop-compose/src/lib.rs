@@ -10,13 +10,16 @@ pub mod definition;
 mod expression;
 pub mod graph;
 pub mod kinds;
+mod metrics;
 mod names;
+mod picture;
 pub mod plan;
 mod plural;
 pub mod render;
 pub mod simple_schema;
 
 pub use controller::{Settings, run};
+pub use metrics::Metrics;
 
 /// Name of the controller, for leader election and metrics.
 pub const NAME: &str = "resource-graph-definition-controller";

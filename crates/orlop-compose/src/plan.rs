@@ -12,6 +12,7 @@ use crate::controller::{InstanceKey, child_labels, complete, definition_resource
 use crate::definition::DefinitionSpec;
 use crate::expression::Scope;
 use crate::graph::{Graph, Limits, Target, build, include, required_kinds, resolve};
+use crate::metrics::Metrics;
 use crate::names;
 
 /// A change of one object.
@@ -45,6 +46,8 @@ pub enum Action {
 pub struct Plan {
     /// Namespace and name of the instance.
     pub instance: String,
+    /// Nodes that are not ready now, each with its reason, since when, and the next retry.
+    pub now: Vec<String>,
     /// Its changes, in the order of the graph.
     pub changes: Vec<Change>,
 }
@@ -63,7 +66,7 @@ pub enum PlanError {
 /// Plans a definition's effect on every live instance.
 pub fn plan_definition(client: Client, definition: &Json) -> BoxFuture<'_, Result<Vec<Plan>, PlanError>> {
     Box::pin(async move {
-        let cluster = Cluster::new(client);
+        let cluster = Cluster::new(client, Metrics::default());
         let graph = compile(&cluster, definition).await?;
         let resource =
             Resource { gvk: graph.gvk.clone(), plural: graph.plural.clone(), namespaced: graph.namespaced };
@@ -78,7 +81,7 @@ pub fn plan_definition(client: Client, definition: &Json) -> BoxFuture<'_, Resul
 /// Plans an instance, live or not, of a definition in the cluster.
 pub fn plan_instance(client: Client, instance: &Json) -> BoxFuture<'_, Result<Plan, PlanError>> {
     Box::pin(async move {
-        let cluster = Cluster::new(client);
+        let cluster = Cluster::new(client, Metrics::default());
         let text = |key: &str| instance.get(key).and_then(Json::as_str).unwrap_or_default();
         let gvk = crate::kinds::Gvk::new(text("apiVersion"), text("kind"));
         let definitions = cluster.list(&definition_resource(), None, "").await?;
@@ -219,9 +222,26 @@ async fn plan(cluster: &Cluster, graph: &Graph, instance: &Json) -> Result<Plan,
     if !unknown && let Ok(Some(inventory)) = Inventory::read(instance, &id) {
         changes.extend(deletions(cluster, &id, &inventory, &key, &wanted).await?);
     }
+    let now = waiting(instance);
     let instance =
         key.namespace().map_or_else(|| key.name.clone(), |namespace| format!("{namespace}/{}", key.name));
-    Ok(Plan { instance, changes })
+    Ok(Plan { instance, now, changes })
+}
+
+/// Reads from a live instance which nodes wait, and for what.
+fn waiting(instance: &Json) -> Vec<String> {
+    let nodes = instance.pointer("/status/managedResources").and_then(Json::as_array);
+    let nodes = nodes.into_iter().flatten().filter_map(|node| {
+        let text = |field: &str| node.get(field).and_then(Json::as_str);
+        let (id, state, message) = (text("id")?, text("state")?, text("message")?);
+        let since = text("since").map(|since| format!(" since {since}")).unwrap_or_default();
+        let retry = match text("nextRetryTime") {
+            Some(time) => format!("next retry at {time}"),
+            None => "next retry when an object that it waits for changes".to_owned(),
+        };
+        Some(format!("{id} {state}{since}: {message}; {retry}"))
+    });
+    nodes.collect()
 }
 
 /// Members that the graph no longer wishes for.

@@ -1,11 +1,11 @@
 //! Graphs without a cluster: manifests of an instance, and pictures.
 
-use std::fmt::Write as _;
-
 use serde_json::Value as Json;
 
 use crate::expression::{Failure, Scope};
 use crate::graph::{Graph, Target, include, resolve};
+
+pub use crate::picture::{to_dot, to_mermaid, to_svg};
 
 /// A node as an instance would have it.
 #[derive(Clone, Debug, PartialEq)]
@@ -85,43 +85,4 @@ pub fn render(graph: &Graph, instance: &Json) -> Vec<Rendered> {
         rendered.push(Rendered { id: node.id.clone(), outcome });
     }
     rendered
-}
-
-/// Draws a graph for Mermaid.
-pub fn to_mermaid(graph: &Graph) -> String {
-    let mut text = String::from("graph TD\n");
-    for node in &graph.nodes {
-        let kind = &node.kind.gvk.kind;
-        let (open, close) = if node.role.is_managed() { ("[", "]") } else { ("([", "])") };
-        let _ = writeln!(text, "  {}{open}\"{} ({kind})\"{close}", node.id, node.id);
-    }
-    for node in &graph.nodes {
-        for dependency in &node.dependencies {
-            let _ = writeln!(text, "  {} --> {}", graph.nodes[*dependency].id, node.id);
-        }
-        for dependency in &node.soft_dependencies {
-            let _ = writeln!(text, "  {} -.-> {}", graph.nodes[*dependency].id, node.id);
-        }
-    }
-    text
-}
-
-/// Draws a graph for Graphviz.
-pub fn to_dot(graph: &Graph) -> String {
-    let mut text = String::from("digraph {\n");
-    for node in &graph.nodes {
-        let shape = if node.role.is_managed() { "box" } else { "oval" };
-        let _ =
-            writeln!(text, "  {} [shape={shape}, label=\"{}\\n{}\"];", node.id, node.id, node.kind.gvk.kind);
-    }
-    for node in &graph.nodes {
-        for dependency in &node.dependencies {
-            let _ = writeln!(text, "  {} -> {};", graph.nodes[*dependency].id, node.id);
-        }
-        for dependency in &node.soft_dependencies {
-            let _ = writeln!(text, "  {} -> {} [style=dashed];", graph.nodes[*dependency].id, node.id);
-        }
-    }
-    text.push_str("}\n");
-    text
 }

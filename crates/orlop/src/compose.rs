@@ -1,5 +1,9 @@
 //! `orlop compose`: ResourceGraphDefinitions against any Kubernetes.
 
+mod install;
+mod observe;
+mod run;
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -9,18 +13,18 @@ use std::{
 use anyhow::{Context, bail};
 use orlop_client::{Client, Config};
 use orlop_compose::{
-    Settings,
+    Metrics, Settings,
     crd::{definition_crd, revision_crd},
     definition::DefinitionSpec,
     graph::{Built, Limits, build, required_kinds},
     kinds::{Kind, Kinds, kinds_of_crd, untyped_kind},
     plan::{Action, Plan, plan_definition, plan_instance},
-    render::{Outcome, render, to_dot, to_mermaid},
+    render::{Outcome, render, to_dot, to_mermaid, to_svg},
 };
-use orlop_controllers::runtime::{LeaderElection, Manager};
-use serde_json::{Value, json};
+use orlop_controllers::runtime::Manager;
+use serde_json::Value;
 
-use crate::shutdown;
+pub(crate) use install::{Rights, grant, user};
 
 /// Compose resources into new kinds: kro's ResourceGraphDefinitions.
 #[derive(Debug, clap::Args)]
@@ -32,15 +36,27 @@ pub(crate) struct Compose {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     /// Run the controller against the cluster of the kubeconfig, or of the pod it runs in.
-    Run {
-        /// Delete a generated CRD, and with it its instances, when its definition is deleted.
-        #[arg(long)]
-        allow_crd_deletion: bool,
-    },
+    Run(run::Run),
     /// Print the CRDs of ResourceGraphDefinition and GraphRevision. The controller installs them itself.
     Crd,
-    /// Print the ClusterRole that the controller needs, beside the rights to the kinds it composes.
-    Rbac,
+    /// Print the ClusterRoles of the controller.
+    Rbac {
+        /// Rights to the kinds that are composed.
+        #[arg(long, value_enum, default_value_t)]
+        rights: Rights,
+    },
+    /// Print everything that installs the controller in a cluster, for kubectl apply.
+    Manifests {
+        /// Namespace of the controller.
+        #[arg(long, default_value = "kro-system", value_name = "NAME")]
+        namespace: String,
+        /// Container image of orlop.
+        #[arg(long, default_value = concat!("orlop:", env!("CARGO_PKG_VERSION")), value_name = "IMAGE")]
+        image: String,
+        /// Rights to the kinds that are composed.
+        #[arg(long, value_enum, default_value_t)]
+        rights: Rights,
+    },
     /// Check a definition without a cluster. Kinds whose CRD is not given are not type-checked.
     Validate(Files),
     /// Print the manifests of an instance without a cluster.
@@ -56,7 +72,7 @@ enum Command {
         #[command(flatten)]
         files: Files,
         /// Language of the picture.
-        #[arg(long, default_value = "mermaid", value_parser = ["mermaid", "dot"])]
+        #[arg(long, default_value = "mermaid", value_parser = ["mermaid", "dot", "svg"])]
         format: String,
     },
     /// Show what applying an instance, or changing a definition, would change in the cluster.
@@ -80,17 +96,12 @@ struct Files {
 impl Compose {
     pub(crate) async fn run(self) -> anyhow::Result<()> {
         match self.command {
-            Command::Run { allow_crd_deletion } => {
-                let client = client().await?;
-                let settings = Settings { allow_crd_deletion, ..Settings::default() };
-                let identity = format!("orlop-compose-{}", std::process::id());
-                let mut manager =
-                    Manager::new(client).with_leader_election(Some(LeaderElection::new(identity)));
-                register(&mut manager, settings);
-                manager.run(shutdown::requested()).await;
-            }
+            Command::Run(run) => run.run().await?,
             Command::Crd => print_all(&[definition_crd(), revision_crd()])?,
-            Command::Rbac => print_all(&[cluster_role()])?,
+            Command::Rbac { rights } => print_all(&install::cluster_roles(rights))?,
+            Command::Manifests { namespace, image, rights } => {
+                print_all(&install::manifests(&namespace, &image, rights))?;
+            }
             Command::Validate(files) => {
                 files.build()?;
                 println!("Validation successful! The ResourceGraphDefinition is valid.");
@@ -103,7 +114,12 @@ impl Compose {
             }
             Command::Graph { files, format } => {
                 let graph = files.build()?.graph;
-                print!("{}", if format == "dot" { to_dot(&graph) } else { to_mermaid(&graph) });
+                let picture = match format.as_str() {
+                    "dot" => to_dot(&graph),
+                    "svg" => to_svg(&graph),
+                    _ => to_mermaid(&graph),
+                };
+                print!("{picture}");
             }
             Command::Plan { file } => {
                 let client = client().await?;
@@ -127,8 +143,10 @@ async fn client() -> anyhow::Result<Client> {
 }
 
 /// Registers the controller of ResourceGraphDefinitions.
-pub(crate) fn register(manager: &mut Manager, settings: Settings) {
-    manager.register(orlop_compose::NAME, move |context| orlop_compose::run(context, settings));
+pub(crate) fn register(manager: &mut Manager, settings: Settings, metrics: Metrics) {
+    manager.register(orlop_compose::NAME, move |context| {
+        orlop_compose::run(context, settings.clone(), metrics.clone())
+    });
 }
 
 impl Files {
@@ -181,6 +199,9 @@ fn print_rendered(built: &Built, instance: &Value) -> anyhow::Result<()> {
 
 fn print_plan(plan: &Plan) {
     println!("{}", plan.instance);
+    for line in &plan.now {
+        println!("  ! {line}");
+    }
     for change in &plan.changes {
         let sign = match change.action {
             Action::Create => '+',
@@ -194,18 +215,4 @@ fn print_plan(plan: &Plan) {
             println!("      {field}");
         }
     }
-}
-
-fn cluster_role() -> Value {
-    let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
-    json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "orlop-compose"},
-        "rules": [
-            rule("kro.run", &["*"], &["*"]),
-            rule("internal.kro.run", &["*"], &["*"]),
-            rule("apiextensions.k8s.io", &["customresourcedefinitions"], &["get", "list", "watch", "create", "update", "patch", "delete"]),
-            rule("coordination.k8s.io", &["leases"], &["get", "list", "watch", "create", "update", "patch"]),
-            rule("", &["users", "groups", "serviceaccounts"], &["impersonate"]),
-        ],
-    })
 }

@@ -141,6 +141,10 @@ pub(crate) struct Arguments {
     #[arg(long)]
     compose: bool,
 
+    /// Rights of that controller.
+    #[arg(long, value_enum, default_value_t, requires = "compose")]
+    compose_rights: compose::Rights,
+
     /// Time to go on serving after SIGTERM while /readyz fails, so that load balancers notice.
     #[arg(long, default_value = "0", value_parser = duration::parse, value_name = "TIME")]
     shutdown_delay_duration: Duration,
@@ -305,11 +309,18 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         },
         signers,
     };
+    let own_client = own.clone();
     let mut manager = orlop_controllers::manager(own, &selected, &options).with_leader_election(election);
     if arguments.compose {
-        compose::register(&mut manager, orlop_compose::Settings::default());
+        compose::grant(&own_client, arguments.compose_rights).await?;
+        let metrics = orlop_compose::Metrics::default();
+        compose::register(&mut manager, orlop_compose::Settings::default(), metrics.clone());
+        chain.add_metrics(Box::new(move |registry| metrics.register(registry)));
     }
-    let manager = manager.with_clients(|name| client(controller_user(name)));
+    let manager = manager.with_clients(|name| match name {
+        orlop_compose::NAME => client(compose::user()),
+        _ => client(controller_user(name)),
+    });
     let metrics = manager.metrics();
     chain.add_metrics(Box::new(move |registry| metrics.register(registry)));
     let (stop_controllers, controllers_stopped) = watch::channel(false);

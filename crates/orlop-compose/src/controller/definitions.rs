@@ -1,11 +1,13 @@
 //! Reconciles a ResourceGraphDefinition: compile, generate its CRD, issue a revision, serve its instances.
 
 use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
 
+use orlop_api::time as api;
 use orlop_controllers::runtime::Action;
 use serde_json::{Value as Json, json};
 
-use super::memory::fingerprint;
+use super::memory::Seen;
 use super::revisions::{Revision, resources_status};
 use super::{Controller, Key, Served, crd_resource, definition_resource, instance_resource, now};
 use crate::cluster::{Resource, Result, message};
@@ -14,6 +16,7 @@ use crate::crd;
 use crate::definition::{DefinitionSpec, DeletionPolicy};
 use crate::graph::{BuildError, Built, Graph, build, required_kinds};
 use crate::kinds::Gvk;
+use crate::metrics::{Count, Level, Time};
 use crate::names;
 use crate::plural::pluralize;
 
@@ -37,17 +40,18 @@ impl Controller {
         let Some(definition) = self.cluster.get(&definition_resource(), None, name).await? else {
             self.definitions_seen.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
             self.unserve(name);
+            // Revisions of kro's own go with their definition once their finalizer does.
+            self.revisions(name).await?;
             return Ok(Action::Done);
         };
         if definition.pointer("/metadata/deletionTimestamp").is_some() {
             return self.delete_definition(definition).await;
         }
         let definition = self.add_finalizer(&definition_resource(), definition).await?;
-        let seen = fingerprint(&definition["metadata"]);
-        let outcome = self.compile_and_serve(definition).await?;
-        let mut all = self.definitions_seen.lock().unwrap_or_else(PoisonError::into_inner);
-        all.insert(name.to_owned(), seen);
-        Ok(outcome)
+        // Noted before the work, so that the events of its own writes start nothing. A failure is tried again anyway.
+        let seen = Seen::of(&definition["metadata"]);
+        self.definitions_seen.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), seen);
+        self.compile_and_serve(definition).await
     }
 
     async fn compile_and_serve(self: &Arc<Self>, definition: Json) -> Result<Action> {
@@ -56,6 +60,7 @@ impl Controller {
         let (name, uid) = (text("/metadata/name"), text("/metadata/uid"));
         let mut report = Report::new(&definition);
         let mut revisions = self.revisions(&name).await?;
+        self.adopt_revisions(&definition, &revisions).await?;
         if let Some(newest) = revisions.first() {
             report.last_issued = report.last_issued.max(newest.number);
         }
@@ -84,6 +89,7 @@ impl Controller {
         let wanted = crd::generate(&spec, &built, &uid);
         match self.ensure_crd(&definition, &wanted).await? {
             CrdState::Refused(error) => {
+                self.metrics.count(Count::ActivationDeferred, &[]);
                 report.conditions.set(KIND, Status::False, "Failed", &error);
                 self.serve_last_good(&name, &uid, &revisions).await?;
                 self.write_report(definition, report).await?;
@@ -107,8 +113,14 @@ impl Controller {
         let hash = spec.hash();
         let newest = revisions.first().filter(|newest| newest.hash == hash).cloned();
         let revision = match newest {
-            Some(newest) => newest,
+            Some(newest) => {
+                self.metrics.count(Count::RevisionResolutions, &[("result", "serve")]);
+                newest
+            }
             None => {
+                let reason = if revisions.is_empty() { "no_revision" } else { "spec_changed" };
+                self.metrics.count(Count::RevisionsIssued, &[("reason", reason)]);
+                self.metrics.count(Count::RevisionResolutions, &[("result", "issue")]);
                 let number = report.last_issued + 1;
                 // The number is taken before it is used, so that it is never given twice.
                 report.last_issued = number;
@@ -132,7 +144,18 @@ impl Controller {
         spec: &DefinitionSpec,
     ) -> Result<std::result::Result<Built, BuildError>> {
         let kinds = self.cluster.kinds(&required_kinds(spec)).await?;
-        Ok(build(name, spec, &kinds, self.settings.limits))
+        let began = Instant::now();
+        let built = build(name, spec, &kinds, self.settings.limits);
+        let labels = [("name", name)];
+        self.metrics.count(Count::Builds, &labels);
+        self.metrics.took(Time::Build, &labels, began.elapsed());
+        if built.is_err() {
+            self.metrics.count(Count::BuildErrors, &labels);
+        }
+        let result = if built.is_ok() { "success" } else { "error" };
+        self.metrics.count(Count::Compilations, &[("result", result)]);
+        self.metrics.took(Time::Compile, &[("result", result)], began.elapsed());
+        Ok(built)
     }
 
     /// After a restart with a broken definition: serves the newest revision that still compiles.
@@ -140,6 +163,7 @@ impl Controller {
         if self.served_by(name).is_some() {
             return Ok(());
         }
+        self.metrics.count(Count::RegistryMisses, &[]);
         for revision in revisions {
             let Ok(spec) = DefinitionSpec::from_json(&revision.spec) else { continue };
             if let Ok(built) = self.compile(name, &spec).await? {
@@ -158,8 +182,14 @@ impl Controller {
         let before = {
             let mut all = self.served.write().unwrap_or_else(PoisonError::into_inner);
             all.retain(|other, served| served.graph.name != graph.name || *other == key);
-            all.insert(key.clone(), Arc::new(served))
+            let before = all.insert(key.clone(), Arc::new(served));
+            self.metrics.set(Level::Kinds, &[], all.len());
+            self.metrics.set(Level::Revisions, &[("state", "Active")], all.len());
+            before
         };
+        if before.as_ref().is_none_or(|before| before.revision != revision) {
+            self.metrics.count(Count::RegistryTransitions, &[("from", "Pending"), ("to", "Active")]);
+        }
         for node in &graph.nodes {
             let resource = Resource::from(&*node.kind);
             match node.role.is_managed() {
@@ -179,7 +209,11 @@ impl Controller {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
         self.deleting.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
         let mut served = self.served.write().unwrap_or_else(PoisonError::into_inner);
+        let count = served.len();
         served.retain(|_, served| served.graph.name != name);
+        self.metrics.add(Count::RegistryEvictions, &[], (count - served.len()) as u64);
+        self.metrics.set(Level::Kinds, &[], served.len());
+        self.metrics.set(Level::Revisions, &[("state", "Active")], served.len());
         let used = |resource: &Resource| {
             let graphs = || served.values().map(|served| &served.graph);
             graphs().any(|graph| instance_resource(graph) == *resource)
@@ -264,8 +298,8 @@ impl Controller {
         self.patch_finalizers(resource, &object, &finalizers).await
     }
 
-    /// Removes the finalizer, unless the object changed since it was read.
-    pub(super) async fn remove_finalizer(&self, resource: &Resource, object: &Json) -> Result<()> {
+    /// Removes the finalizer, unless the object changed since it was read; `false` if it had none.
+    pub(super) async fn remove_finalizer(&self, resource: &Resource, object: &Json) -> Result<bool> {
         let finalizers =
             object.pointer("/metadata/finalizers").and_then(Json::as_array).cloned().unwrap_or_default();
         let kept: Vec<Json> =
@@ -273,7 +307,7 @@ impl Controller {
         if kept.len() < finalizers.len() {
             self.patch_finalizers(resource, object, &kept).await?;
         }
-        Ok(())
+        Ok(kept.len() < finalizers.len())
     }
 
     async fn patch_finalizers(
@@ -293,6 +327,15 @@ impl Controller {
         let status = report.status();
         if definition.get("status") == Some(&status) {
             return Ok(());
+        }
+        let state = |status: Option<&Json>| {
+            status.and_then(|status| status["state"].as_str()).unwrap_or_default().to_owned()
+        };
+        let (from, to) = (state(definition.get("status")), state(Some(&status)));
+        if from != to {
+            let name = definition.pointer("/metadata/name").and_then(Json::as_str).unwrap_or_default();
+            let labels = [("name", name), ("from", from.as_str()), ("to", to.as_str())];
+            self.metrics.count(Count::DefinitionTransitions, &labels);
         }
         definition["status"] = status;
         match self.cluster.replace_status(&definition_resource(), &definition).await {
@@ -387,6 +430,11 @@ impl Controller {
         }
         self.unserve(&name);
         self.remove_finalizer(&definition_resource(), &definition).await?;
+        self.metrics.count(Count::DefinitionDeletions, &[("name", &name)]);
+        let asked = api::Time::parse(&text("/metadata/deletionTimestamp"));
+        let waited = asked.zip(api::Time::parse(&now())).map_or(0, |(asked, now)| now.seconds_since(asked));
+        let waited = Duration::from_secs(u64::try_from(waited).unwrap_or(0));
+        self.metrics.took(Time::DefinitionDeletion, &[("name", &name)], waited);
         Ok(Action::Done)
     }
 }

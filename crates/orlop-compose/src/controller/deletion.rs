@@ -8,13 +8,14 @@ use orlop_controllers::runtime::Action;
 use serde_json::{Map, Value as Json, json};
 
 use super::apply::version_of;
-use super::instances::{DEPENDENTS, RESOURCES};
-use super::memory::{Child, ChildKey, InstanceKey, fingerprint};
-use super::{Controller, now};
+use super::memory::{Child, ChildKey, InstanceKey, Seen};
+use super::report::{DEPENDENTS, RESOURCES};
+use super::{Controller, instance_resource, now};
 use crate::applyset::{self, Inventory};
-use crate::cluster::{Cluster, Resource, Result};
+use crate::cluster::{Cluster, Resource, Result, code, message};
 use crate::conditions::{Conditions, Status};
-use crate::graph::Node;
+use crate::expression::Scope;
+use crate::graph::{Graph, Node};
 use crate::names;
 
 /// Labels that tie a child to its instance.
@@ -38,31 +39,91 @@ const TIES: &[&str] = &[
 pub(super) type Members = HashMap<ChildKey, (Resource, Json)>;
 
 impl Controller {
+    /// The cluster as children of an instance are written to it: as the service account that the definition, or else the
+    /// controller, names. It never falls back to the controller's own rights.
+    pub(super) fn child_cluster(
+        &self,
+        graph: &Graph,
+        instance: &Json,
+    ) -> std::result::Result<Cluster, String> {
+        let namespace = instance.pointer("/metadata/namespace").and_then(Json::as_str);
+        let account = match &graph.service_account {
+            Some(template) => {
+                let mut scope = Scope::measured(&self.metrics);
+                scope.bind("schema", instance);
+                let filled = template
+                    .fill(&scope)
+                    .map_err(|failure| format!("service account: {}", failure.message()))?;
+                filled.as_ref().and_then(Json::as_str).unwrap_or_default().to_owned()
+            }
+            None => match &self.settings.default_service_account {
+                Some(account) => account.clone(),
+                None => return Ok(self.cluster.clone()),
+            },
+        };
+        // An instance in a namespace acts as an account of that namespace and of no other.
+        let (namespace, name) = match (namespace, account.split_once('/')) {
+            (Some(_), Some(_)) => {
+                return Err(format!(
+                    "service account: \"{account}\" names a namespace; only cluster-scoped kinds may"
+                ));
+            }
+            (Some(namespace), None) => (namespace, account.as_str()),
+            (None, Some((namespace, name))) => (namespace, name),
+            (None, None) => ("default", account.as_str()),
+        };
+        if name.is_empty() || namespace.is_empty() || name.contains(['/', ':']) || namespace.contains(':') {
+            return Err(format!("service account: \"{account}\" is no name"));
+        }
+        Ok(self.cluster.as_service_account(namespace, name))
+    }
+
     pub(super) async fn delete_instance(
         self: &Arc<Self>,
         key: &InstanceKey,
-        resource: &Resource,
+        graph: &Graph,
         instance: Json,
         children: &mut HashMap<ChildKey, Child>,
-        seen: &mut Option<u64>,
+        seen: &mut Option<Seen>,
     ) -> Result<Option<Action>> {
+        let resource = &instance_resource(graph);
         let finalizers = instance.pointer("/metadata/finalizers").and_then(Json::as_array);
         if !finalizers.into_iter().flatten().any(|finalizer| finalizer == names::FINALIZER) {
             // Somebody else's finalizer holds it; there is nothing left to do here.
-            *seen = Some(fingerprint(&instance["metadata"]));
+            *seen = Some(Seen::of(&instance["metadata"]));
             return Ok(Some(Action::Done));
         }
-        let id = applyset::id(&key.name, &key.namespace, &key.kind, &key.group);
-        let inventory = match Inventory::read(&instance, &id) {
-            Ok(inventory) => inventory.unwrap_or_default(),
-            Err(error) => {
-                let text = format!("deletion blocked: validate deletion inventory: {error}");
-                let instance = self.report_deletion(resource, &instance, &text).await?;
-                *seen = Some(fingerprint(&instance["metadata"]));
-                return Ok(Some(Action::Requeue));
+        let blocked = match self.delete_members(key, graph, &instance, children, seen).await {
+            Ok(outcome) => {
+                self.memories.retry(key, false);
+                return Ok(outcome);
             }
+            // Somebody else wrote in between: look again.
+            Err(Blocked::Api(error)) if code(&error) == Some(409) => return Err(error),
+            Err(Blocked::Api(error)) => message(&error),
+            Err(Blocked::Reason(text)) => text,
         };
-        let mut instance = instance;
+        let instance =
+            self.report_deletion(resource, &instance, &format!("deletion blocked: {blocked}")).await?;
+        *seen = Some(Seen::of(&instance["metadata"]));
+        Ok(Some(self.memories.retry(key, true).map_or(Action::Requeue, Action::After)))
+    }
+
+    async fn delete_members(
+        self: &Arc<Self>,
+        key: &InstanceKey,
+        graph: &Graph,
+        instance: &Json,
+        children: &mut HashMap<ChildKey, Child>,
+        seen: &mut Option<Seen>,
+    ) -> std::result::Result<Option<Action>, Blocked> {
+        let parent = &instance_resource(graph);
+        let id = applyset::id(&key.name, &key.namespace, &key.kind, &key.group);
+        let inventory = Inventory::read(instance, &id)
+            .map_err(|error| Blocked::Reason(format!("validate deletion inventory: {error}")))?
+            .unwrap_or_default();
+        let cluster = self.child_cluster(graph, instance).map_err(Blocked::Reason)?;
+        let mut instance = instance.clone();
         let mut reported = false;
         loop {
             let members = self.list_members(&id, &inventory, key.namespace(), &[]).await?;
@@ -70,13 +131,13 @@ impl Controller {
                 .iter()
                 .map(|(key, (_, member))| (key.clone(), Child { version: version_of(member), applied: 0 }))
                 .collect();
-            *seen = Some(fingerprint(&instance["metadata"]));
+            *seen = Some(Seen::of(&instance["metadata"]));
             if members.is_empty() {
-                self.remove_finalizer(resource, &instance).await?;
+                self.remove_finalizer(parent, &instance).await?;
                 return Ok(None);
             }
             if !reported {
-                instance = self.report_deletion(resource, &instance, "deleting resources").await?;
+                instance = self.report_deletion(parent, &instance, "deleting resources").await?;
                 reported = true;
             }
             for (resource, _) in members.values() {
@@ -93,10 +154,8 @@ impl Controller {
                     waits = true;
                     continue;
                 }
-                if !self.remove_member(&self.cluster.clone(), resource, key, member).await? {
-                    let text = "deletion encountered UID conflicts; retrying";
-                    self.report_deletion(resource, &instance, text).await.ok();
-                    return Ok(Some(Action::Requeue));
+                if !self.remove_member(&cluster, resource, key, member).await? {
+                    return Err(Blocked::Reason("deletion encountered UID conflicts; retrying".to_owned()));
                 }
                 let finalizers = member.pointer("/metadata/finalizers").and_then(Json::as_array);
                 waits |= finalizers.is_some_and(|finalizers| !finalizers.is_empty());
@@ -194,6 +253,20 @@ impl Controller {
             Err(orlop_client::Error::Api(status)) if status.code == 409 => Ok(false),
             Err(error) => Err(error),
         }
+    }
+}
+
+/// A deletion that cannot go on now.
+enum Blocked {
+    /// The server does not let it.
+    Api(orlop_client::Error),
+    /// Something else holds it up.
+    Reason(String),
+}
+
+impl From<orlop_client::Error> for Blocked {
+    fn from(error: orlop_client::Error) -> Self {
+        Self::Api(error)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Instant;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::{self, FuturesUnordered};
@@ -9,37 +10,43 @@ use orlop_controllers::runtime::Action;
 use serde_json::{Map, Value as Json, json};
 
 use super::apply::{Context, apply_node, child_labels};
-use super::memory::{Child, ChildKey, InstanceKey, fingerprint};
+use super::memory::{Child, ChildKey, InstanceKey, Seen};
 use super::pass::{NodeState, Pass};
+use super::report::{DEPENDENTS, MANAGED, RESOLVED, RESOURCES, with_own_conditions};
 use super::{Controller, Key, Served, instance_resource, now};
 use crate::applyset::{self, Inventory};
-use crate::cluster::{Cluster, Resource, Result, code, message};
+use crate::cluster::{Resource, Result, code, message};
 use crate::conditions::{Conditions, Status};
-use crate::expression::Failure;
 use crate::graph::{Graph, Target};
+use crate::metrics::{Count, Time};
 use crate::names;
 
-pub(super) const MANAGED: &str = "InstanceManaged";
-pub(super) const RESOLVED: &str = "GraphResolved";
-pub(super) const RESOURCES: &str = "ResourcesReady";
-pub(super) const DEPENDENTS: &[&str] = &[MANAGED, RESOLVED, RESOURCES];
-
-/// Objects listed in an instance's status, at most.
-const LISTED_MAX: usize = 200;
 /// Deletions at once.
 const PARALLEL: usize = 16;
 
 impl Controller {
     pub(super) async fn reconcile_instance(self: &Arc<Self>, key: &InstanceKey) -> Result<Action> {
+        let metrics = &self.metrics;
         let Some(served) = self.served(&key.group, &key.kind) else {
+            let kind = format!("{}, Kind={}", key.group, key.kind);
+            metrics.count(Count::GraphUnresolved, &[("gvr", &kind), ("reason", "not_available")]);
             self.memories.forget(key);
             return Ok(Action::Done);
         };
+        let gvr = instance_resource(&served.graph).to_string();
+        metrics.count(Count::GraphResolved, &[("gvr", &gvr)]);
         let mut children = self.memories.begin(key);
         let mut seen = None;
+        let began = Instant::now();
         let result = self.pass_over(key, &served, &mut children, &mut seen).await;
+        metrics.count(Count::InstancePasses, &[("gvr", &gvr)]);
+        metrics.took(Time::Instance, &[("gvr", &gvr)], began.elapsed());
+        if result.is_err() {
+            metrics.count(Count::InstanceErrors, &[("gvr", &gvr)]);
+        }
         if matches!(result, Ok(None)) {
             self.memories.forget(key);
+            metrics.conditions().remove(&(gvr, key.namespace.clone(), key.name.clone()));
             return Ok(Action::Done);
         }
         if self.memories.finish(key, children, seen) {
@@ -54,14 +61,14 @@ impl Controller {
         key: &InstanceKey,
         served: &Arc<Served>,
         children: &mut HashMap<ChildKey, Child>,
-        seen: &mut Option<u64>,
+        seen: &mut Option<Seen>,
     ) -> Result<Option<Action>> {
         let resource = instance_resource(&served.graph);
         let Some(instance) = self.cluster.get(&resource, key.namespace(), &key.name).await? else {
             return Ok(None);
         };
         if instance.pointer("/metadata/deletionTimestamp").is_some() {
-            return self.delete_instance(key, &resource, instance, children, seen).await;
+            return self.delete_instance(key, &served.graph, instance, children, seen).await;
         }
         let mut work = Work {
             controller: self,
@@ -77,21 +84,21 @@ impl Controller {
         let outcome = work.run(children).await;
         // A change that came during the pass, such as a deletion, shows in what the last write returned. It has not
         // been acted on, so it must not count as seen.
-        *seen = (user_metadata(&work.instance) == before).then(|| fingerprint(&work.instance["metadata"]));
+        *seen = (user_metadata(&work.instance) == before).then(|| Seen::of(&work.instance["metadata"]));
         outcome.map(Some)
     }
 }
 
 /// One reconciliation of a live instance.
-struct Work<'c> {
-    controller: &'c Arc<Controller>,
-    key: &'c InstanceKey,
+pub(super) struct Work<'c> {
+    pub(super) controller: &'c Arc<Controller>,
+    pub(super) key: &'c InstanceKey,
     served: &'c Arc<Served>,
-    graph: &'c Arc<Graph>,
+    pub(super) graph: &'c Arc<Graph>,
     applyset: String,
-    conditions: Conditions,
-    resource: Resource,
-    instance: Json,
+    pub(super) conditions: Conditions,
+    pub(super) resource: Resource,
+    pub(super) instance: Json,
 }
 
 impl Work<'_> {
@@ -127,7 +134,17 @@ impl Work<'_> {
             self.write_status(&state).await?;
             return Ok(Action::Done);
         }
-        let cluster = self.child_cluster();
+        let cluster = match self.controller.child_cluster(self.graph, &self.instance) {
+            Ok(cluster) => cluster,
+            // Nothing is ever applied with more rights than the author allows.
+            Err(error) => {
+                let text = format!("resource reconciliation failed: {error}");
+                self.conditions.set(RESOURCES, Status::False, "NotReady", &text);
+                self.write_status("ERROR").await?;
+                return Ok(Action::Done);
+            }
+        };
+        let prepared = Instant::now();
         let members = self.members(&stored).await?;
         let before = std::mem::take(children);
         let uid = self.instance.pointer("/metadata/uid").and_then(Json::as_str).unwrap_or_default();
@@ -144,6 +161,9 @@ impl Work<'_> {
             fields.remove("status");
         }
         let mut pass = Pass::new(context.clone(), schema.clone(), self.key.namespace().map(str::to_owned));
+        let metrics = &self.controller.metrics;
+        metrics.count(Count::Runtimes, &[]);
+        metrics.took(Time::Runtime, &[], prepared.elapsed());
         let inventory = self.apply_graph(&context, &mut pass, stored).await;
         *children = pass.children.clone();
         let mut inventory = inventory?;
@@ -162,25 +182,17 @@ impl Work<'_> {
                 children.insert(key.clone(), Child { version: super::apply::version_of(member), applied: 0 });
             }
         }
-        self.report(&pass, &schema, &pruned).await?;
+        // No watch tells of the end of these: they are tried again with back-off.
         let refused = pass.states.iter().any(|state| matches!(state, NodeState::Failed(_, true)));
         let unseen = pass.states.iter().any(|state| matches!(state, NodeState::Deleting(_, false)));
-        Ok(match pruned {
-            Err(_) => Action::Requeue,
-            Ok(Pruned { conflict: true, .. }) => Action::Requeue,
-            Ok(_) if refused => Action::Requeue,
-            Ok(_) if unseen => Action::Requeue,
-            Ok(_) => Action::Done,
-        })
-    }
-
-    /// The cluster as children are applied to it: as the definition's service account, if it names one.
-    fn child_cluster(&self) -> Cluster {
-        let cluster = &self.controller.cluster;
-        match &self.graph.service_account {
-            Some(account) => cluster.as_service_account(self.key.namespace().unwrap_or("default"), account),
-            None => cluster.clone(),
-        }
+        let failed = match &pruned {
+            Ok(pruned) => pruned.conflict || refused || unseen,
+            Err(_) => true,
+        };
+        let retry = self.controller.memories.retry(self.key, failed);
+        let pruning = pruned.err().map(|error| format!("failed to prune: {}", message(&error)));
+        self.report(&pass, &schema, pruning.as_deref(), retry).await?;
+        Ok(retry.map_or(Action::Done, Action::After))
     }
 
     /// Sees to finalizer, labels and inventory; returns the inventory that was stored before, if any.
@@ -388,192 +400,6 @@ impl Work<'_> {
         }
         Ok(())
     }
-
-    // ---- status ----
-
-    async fn report(&mut self, pass: &Pass, schema: &Json, pruned: &Result<Pruned>) -> Result<()> {
-        let mut errors: Vec<&str> = Vec::new();
-        let (mut deleting, mut waiting, mut unready) = (None, None, None);
-        for state in &pass.states {
-            match state {
-                NodeState::Failed(text, _) => errors.push(text),
-                NodeState::Deleting(text, _) => deleting = deleting.or(Some(text)),
-                NodeState::Waiting(text) => waiting = waiting.or(Some(text)),
-                NodeState::NotReady(text) => unready = unready.or(Some(text)),
-                _ => {}
-            }
-        }
-        let (mut fields, failures) = self.graph.status.fill(&pass.scope(schema));
-        let pruning = pruned.as_ref().err().map(|error| format!("failed to prune: {}", message(error)));
-        let mut set = |reason: &str, text: &str| self.conditions.set(RESOURCES, Status::False, reason, text);
-        let failed = !errors.is_empty() || !failures.is_empty() || pruning.is_some();
-        if failed {
-            let all: Vec<&str> = errors
-                .iter()
-                .copied()
-                .chain(failures.iter().map(String::as_str))
-                .chain(pruning.as_deref())
-                .collect();
-            let text =
-                format!("resource reconciliation failed: apply results contain errors: {}", all.join("; "));
-            set("NotReady", &text);
-        } else if let Some(text) = deleting {
-            set("ResourceDeleting", text);
-        } else if let Some(text) = unready {
-            set("NotReady", &format!("awaiting resource readiness: {text}"));
-        } else if let Some(text) = waiting {
-            set("NotReady", &format!("resource reconciliation failed: {text}"));
-        } else {
-            let text = "all resources are created and ready";
-            self.conditions.set(RESOURCES, Status::True, "AllResourcesReady", text);
-        }
-        // Waiting nodes name the node they wait for, so both texts matter.
-        if let (false, Some(unready), Some(waiting), None) = (failed, unready, waiting, deleting) {
-            let text = format!("awaiting resource readiness: {unready}; {waiting}");
-            self.conditions.set(RESOURCES, Status::False, "NotReady", &text);
-        }
-        let settled = pass.states.iter().all(|state| matches!(state, NodeState::Synced | NodeState::Skipped));
-        let mut state = match (failed, settled) {
-            (true, _) => "ERROR",
-            (false, true) => "ACTIVE",
-            (false, false) => "IN_PROGRESS",
-        };
-        fields.insert("managedResources".to_owned(), self.listed(pass));
-        let conditions = self.conditions.clone().finish();
-        let custom = self.custom_conditions(pass, schema, &conditions, &mut state);
-        fields.insert("conditions".to_owned(), Json::Array(custom.unwrap_or(conditions)));
-        fields.insert("state".to_owned(), json!(state));
-        self.replace_status(Json::Object(fields)).await
-    }
-
-    /// The objects of the graph with their states.
-    fn listed(&self, pass: &Pass) -> Json {
-        let mut listed = Vec::new();
-        for ((node, state), observed) in self.graph.nodes.iter().zip(&pass.states).zip(&pass.observed) {
-            let objects: Vec<&Json> = match observed {
-                Some(Json::Array(items)) => items.iter().collect(),
-                Some(object) => vec![object],
-                None => Vec::new(),
-            };
-            let mut entry = json!({
-                "id": node.id, "state": state.as_str(), "apiVersion": node.kind.gvk.api_version(),
-                "kind": node.kind.gvk.kind});
-            if let Some(reason) = state.reason() {
-                entry["message"] = json!(reason);
-            }
-            if objects.is_empty() {
-                listed.push(entry);
-                continue;
-            }
-            for object in objects {
-                let mut entry = entry.clone();
-                for field in ["namespace", "name"] {
-                    if let Some(value) = object.pointer(&format!("/metadata/{field}")) {
-                        entry[field] = value.clone();
-                    }
-                }
-                listed.push(entry);
-            }
-        }
-        listed.truncate(LISTED_MAX);
-        Json::Array(listed)
-    }
-
-    /// The author's conditions in place of the built-in ones, if the definition declares any.
-    fn custom_conditions(
-        &self,
-        pass: &Pass,
-        schema: &Json,
-        own: &[Json],
-        state: &mut &str,
-    ) -> Option<Vec<Json>> {
-        let entries = self.graph.status.conditions.as_ref()?;
-        let stored = self.instance.pointer("/status/conditions").and_then(Json::as_array);
-        let stored = |kind: &str| stored.into_iter().flatten().find(|condition| condition["type"] == kind);
-        let generation = self.instance.pointer("/metadata/generation").cloned().unwrap_or_default();
-        let mut with_status = schema.clone();
-        with_status["status"] = json!({"conditions": own});
-        let scope = pass.scope(&with_status);
-        let mut found: Vec<Json> = Vec::new();
-        for entry in entries {
-            match entry.evaluate(&scope) {
-                Ok(conditions) => found.extend(conditions),
-                Err(Failure::Pending(_)) => {
-                    found.extend(entry.types.iter().filter_map(|kind| stored(kind).cloned()));
-                }
-                Err(Failure::Failed(error)) => {
-                    tracing::debug!(error, "a condition could not be evaluated");
-                    *state = "ERROR";
-                }
-            }
-        }
-        let count = |kind: &Json, all: &[Json]| all.iter().filter(|other| other["type"] == *kind).count();
-        let all = found.clone();
-        let before = found.len();
-        found.retain(|condition| count(&condition["type"], &all) == 1);
-        if found.len() < before {
-            *state = "ERROR";
-        }
-        for condition in &mut found {
-            let kind = condition["type"].as_str().unwrap_or_default().to_owned();
-            let kept = stored(&kind)
-                .filter(|stored| stored["status"] == condition["status"])
-                .and_then(|stored| stored.get("lastTransitionTime").cloned());
-            condition["lastTransitionTime"] = kept.unwrap_or_else(|| json!(now()));
-            condition["observedGeneration"] = generation.clone();
-        }
-        Some(found)
-    }
-
-    /// Writes state and conditions, and keeps what the status says otherwise.
-    async fn write_status(&mut self, state: &str) -> Result<()> {
-        let mut status =
-            self.instance.get("status").cloned().filter(Json::is_object).unwrap_or_else(|| json!({}));
-        status["state"] = json!(state);
-        status["conditions"] = Json::Array(self.conditions.clone().finish());
-        self.replace_status(status).await
-    }
-
-    async fn replace_status(&mut self, status: Json) -> Result<()> {
-        self.instance =
-            self.controller.replace_instance_status(&self.resource, &self.instance, status).await?;
-        Ok(())
-    }
-}
-
-impl Controller {
-    /// Replaces an instance's status if it differs; somebody else's write in between is read again and kept.
-    pub(super) async fn replace_instance_status(
-        &self,
-        resource: &Resource,
-        instance: &Json,
-        status: Json,
-    ) -> Result<Json> {
-        const ATTEMPTS: usize = 5;
-        let mut instance = instance.clone();
-        for attempt in 1.. {
-            if instance.get("status") == Some(&status) {
-                break;
-            }
-            instance["status"] = status.clone();
-            match self.cluster.replace_status(resource, &instance).await {
-                Ok(written) => return Ok(written),
-                Err(error) if code(&error) == Some(404) => break,
-                Err(error) if code(&error) == Some(409) && attempt < ATTEMPTS => {
-                    let text = |pointer: &str| instance.pointer(pointer).and_then(Json::as_str);
-                    let name = text("/metadata/name").unwrap_or_default();
-                    match self.cluster.get(resource, text("/metadata/namespace"), name).await? {
-                        Some(current) if current["metadata"]["uid"] == instance["metadata"]["uid"] => {
-                            instance = current;
-                        }
-                        _ => break,
-                    }
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(instance)
-    }
 }
 
 /// Outcome of pruning.
@@ -626,12 +452,6 @@ fn user_metadata(instance: &Json) -> Json {
     json!({
         "generation": metadata["generation"], "deletion": metadata["deletionTimestamp"], "uid": metadata["uid"],
         "labels": users("labels"), "annotations": users("annotations")})
-}
-
-/// Conditions of an author do not count as the controller's own, even under the same names.
-fn with_own_conditions(instance: &Json) -> Json {
-    json!({"metadata": {"generation": instance["metadata"]["generation"]}, "status": {
-        "conditions": instance.pointer("/status/conditions").cloned().unwrap_or_default()}})
 }
 
 /// Returns true if the user asked to leave the instance alone.

@@ -3,12 +3,18 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use orlop_api::labels::Selector;
 use serde_json::{Map, Value as Json};
 
 use super::watches::Metadata;
 use crate::kinds::Gvk;
+use crate::metrics::{Level, Metrics};
+
+/// First and longest wait before an instance is tried again that no event brings back.
+const RETRY_FIRST: Duration = Duration::from_millis(50);
+const RETRY_MAX: Duration = Duration::from_secs(30);
 
 /// An instance.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -21,6 +27,11 @@ pub(crate) struct InstanceKey {
 }
 
 impl InstanceKey {
+    /// The kind, as metrics name it.
+    fn parent(&self) -> String {
+        format!("{}, Kind={}", self.group, self.kind)
+    }
+
     pub(crate) fn namespace(&self) -> Option<&str> {
         Some(self.namespace.as_str()).filter(|namespace| !namespace.is_empty())
     }
@@ -52,9 +63,11 @@ pub(crate) enum Subscription {
 #[derive(Debug, Default)]
 struct Memory {
     children: HashMap<ChildKey, Child>,
-    /// Fingerprint of the instance's own metadata after the last pass.
-    seen: Option<u64>,
+    /// The instance's own metadata after the last pass.
+    seen: Option<Seen>,
     running: bool,
+    /// Passes in a row that have to be tried again.
+    failures: u32,
     /// News that came during a pass.
     news: Vec<News>,
 }
@@ -62,13 +75,14 @@ struct Memory {
 #[derive(Debug)]
 enum News {
     Child { key: ChildKey, version: String },
-    Instance { fingerprint: u64 },
+    Instance(Seen),
 }
 
 /// All instances.
 #[derive(Debug, Default)]
 pub(crate) struct Memories {
     state: Mutex<State>,
+    metrics: Metrics,
 }
 
 #[derive(Debug, Default)]
@@ -82,10 +96,34 @@ impl Memories {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(crate) fn new(metrics: Metrics) -> Self {
+        Self { state: Mutex::default(), metrics }
+    }
+
+    fn follow<'s>(&self, state: &'s mut State, key: &InstanceKey) -> &'s mut Memory {
+        state.instances.entry(key.clone()).or_insert_with(|| {
+            self.metrics.change(Level::InstanceWatches, &[("parent_gvr", &key.parent())], 1);
+            Memory::default()
+        })
+    }
+
+    /// Counts a pass that has to be tried again, or a success; returns the time until the next attempt.
+    pub(crate) fn retry(&self, key: &InstanceKey, failed: bool) -> Option<Duration> {
+        let mut state = self.lock();
+        let memory = state.instances.get_mut(key)?;
+        if !failed {
+            memory.failures = 0;
+            return None;
+        }
+        let wait = RETRY_FIRST.saturating_mul(1 << memory.failures.min(16)).min(RETRY_MAX);
+        memory.failures = memory.failures.saturating_add(1);
+        Some(wait)
+    }
+
     /// A pass begins; returns the children as the last one left them.
     pub(crate) fn begin(&self, key: &InstanceKey) -> HashMap<ChildKey, Child> {
         let mut state = self.lock();
-        let memory = state.instances.entry(key.clone()).or_default();
+        let memory = self.follow(&mut state, key);
         memory.running = true;
         memory.news.clear();
         std::mem::take(&mut memory.children)
@@ -96,7 +134,7 @@ impl Memories {
         &self,
         key: &InstanceKey,
         children: HashMap<ChildKey, Child>,
-        seen: Option<u64>,
+        seen: Option<Seen>,
     ) -> bool {
         let mut state = self.lock();
         let Some(memory) = state.instances.get_mut(key) else { return false };
@@ -106,29 +144,27 @@ impl Memories {
         let news = std::mem::take(&mut memory.news);
         news.iter().any(|news| match news {
             News::Child { key, version } => is_news(memory.children.get(key), version),
-            News::Instance { fingerprint } => memory.seen != Some(*fingerprint),
+            News::Instance(found) => found.is_news(memory.seen.as_ref()),
         })
     }
 
     /// Forgets an instance.
     pub(crate) fn forget(&self, key: &InstanceKey) {
-        let mut state = self.lock();
-        state.instances.remove(key);
-        for subscribers in state.external.values_mut() {
-            subscribers.remove(key);
+        if self.lock().instances.remove(key).is_some() {
+            self.metrics.change(Level::InstanceWatches, &[("parent_gvr", &key.parent())], -1);
         }
-        state.external.retain(|_, subscribers| !subscribers.is_empty());
+        self.subscribe(key, BTreeMap::new());
     }
 
     /// Returns whether an instance needs a pass because its metadata is not what the last pass left.
-    pub(crate) fn observe_instance(&self, key: &InstanceKey, fingerprint: u64) -> bool {
+    pub(crate) fn observe_instance(&self, key: &InstanceKey, found: Seen) -> bool {
         let mut state = self.lock();
-        let memory = state.instances.entry(key.clone()).or_default();
+        let memory = self.follow(&mut state, key);
         if memory.running {
-            memory.news.push(News::Instance { fingerprint });
+            memory.news.push(News::Instance(found));
             return false;
         }
-        memory.seen != Some(fingerprint)
+        found.is_news(memory.seen.as_ref())
     }
 
     /// Returns whether an instance needs a pass because a child is not what the last pass left.
@@ -178,13 +214,24 @@ impl Memories {
     /// Replaces what an instance reads of others.
     pub(crate) fn subscribe(&self, key: &InstanceKey, subscriptions: BTreeMap<Gvk, Vec<Subscription>>) {
         let mut state = self.lock();
-        for subscribers in state.external.values_mut() {
-            subscribers.remove(key);
+        for (gvk, subscribers) in &mut state.external {
+            self.count(gvk, &subscribers.remove(key).unwrap_or_default(), -1);
         }
         for (gvk, list) in subscriptions {
+            self.count(&gvk, &list, 1);
             state.external.entry(gvk).or_default().insert(key.clone(), list);
         }
         state.external.retain(|_, subscribers| !subscribers.is_empty());
+    }
+
+    fn count(&self, gvk: &Gvk, subscriptions: &[Subscription], by: i64) {
+        for subscription in subscriptions {
+            let shape = match subscription {
+                Subscription::Named { .. } => "scalar",
+                Subscription::Selected { .. } => "collection",
+            };
+            self.metrics.change(Level::WatchRequests, &[("gvr", &gvk.to_string()), ("type", shape)], by);
+        }
     }
 
     /// Returns the instances that read an object of others.
@@ -217,17 +264,41 @@ impl Memories {
     }
 }
 
-/// Returns true if an event is newer than what a pass saw. Versions of one resource can be compared as numbers.
+/// Returns true if an event is newer than what a pass saw.
 fn is_news(child: Option<&Child>, version: &str) -> bool {
-    let Some(child) = child else { return true };
-    match (child.version.parse::<u64>(), version.parse::<u64>()) {
+    child.is_none_or(|child| is_newer(version, &child.version))
+}
+
+/// Versions of one resource can be compared as numbers.
+fn is_newer(found: &str, seen: &str) -> bool {
+    match (seen.parse::<u64>(), found.parse::<u64>()) {
         (Ok(seen), Ok(found)) => found > seen,
-        _ => child.version != version,
+        _ => seen != found,
+    }
+}
+
+/// Metadata of an object as a pass, or an event, saw it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    version: String,
+    fingerprint: u64,
+}
+
+impl Seen {
+    pub(crate) fn of(metadata: &Json) -> Self {
+        let version = metadata.get("resourceVersion").and_then(Json::as_str).unwrap_or_default().to_owned();
+        Self { version, fingerprint: fingerprint(metadata) }
+    }
+
+    /// Returns true if this calls for a pass: newer than what the last one saw, and different in what counts. Echoes of a
+    /// pass's own writes may come after it has ended.
+    pub(crate) fn is_news(&self, seen: Option<&Self>) -> bool {
+        seen.is_none_or(|seen| self.fingerprint != seen.fingerprint && is_newer(&self.version, &seen.version))
     }
 }
 
 /// Fingerprint of what a pass depends on in an instance's metadata.
-pub(crate) fn fingerprint(metadata: &Json) -> u64 {
+fn fingerprint(metadata: &Json) -> u64 {
     let mut hasher = DefaultHasher::new();
     for field in ["generation", "deletionTimestamp", "labels", "annotations", "finalizers", "uid"] {
         let value = metadata.get(field).filter(|value| match value {

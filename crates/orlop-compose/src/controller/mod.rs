@@ -9,30 +9,32 @@ mod deletion;
 mod instances;
 mod memory;
 mod pass;
+mod report;
 mod revisions;
 mod watches;
 
 use futures_util::future::BoxFuture;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use orlop_api::time::Time;
 use orlop_client::watcher::Event;
-use orlop_controllers::runtime::{Action, Context, WorkQueue};
+use orlop_controllers::runtime::{Action, Context, EventForm, Recorder, WorkQueue};
 
 pub(crate) use self::apply::{child_labels, complete, selector_text};
 pub(crate) use self::memory::InstanceKey;
-use self::memory::{ChildKey, Memories, fingerprint};
+use self::memory::{ChildKey, Memories, Seen};
 use self::watches::{Metadata, Selection, Watches};
 use crate::cluster::{Cluster, Resource};
 use crate::crd;
 use crate::graph::{Graph, Limits};
 use crate::kinds::Gvk;
+use crate::metrics::{self, Count, Metrics};
 use crate::names;
 
 /// Settings of the controller.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// Definitions and instances reconciled at once.
     pub workers: usize,
@@ -42,17 +44,65 @@ pub struct Settings {
     pub revisions_max: usize,
     /// Limits of graphs.
     pub limits: Limits,
+    /// Service account of the instance's namespace that children are applied as where a definition names none. Without
+    /// it they are applied with the controller's own rights.
+    pub default_service_account: Option<String>,
+    /// Records an event for every change of an instance's condition: kro's gate `InstanceConditionEvents`.
+    pub condition_events: bool,
+    /// Measures how long conditions have had their status: kro's gate `InstanceConditionMetrics`.
+    pub condition_metrics: bool,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { workers: 16, allow_crd_deletion: false, revisions_max: 5, limits: Limits::default() }
+        Self {
+            workers: 16,
+            allow_crd_deletion: false,
+            revisions_max: 5,
+            limits: Limits::default(),
+            default_service_account: None,
+            condition_events: false,
+            condition_metrics: false,
+        }
     }
 }
 
 /// First and longest wait between attempts to install the CRDs.
 const INSTALL_RETRY_FIRST: Duration = Duration::from_millis(50);
 const INSTALL_RETRY_MAX: Duration = Duration::from_secs(10);
+
+/// A pass over an instance that is being measured. Dropped before it ended, it has panicked.
+struct Counted<'c> {
+    metrics: &'c Metrics,
+    gvr: String,
+    began: Instant,
+}
+
+impl Counted<'_> {
+    fn ended(self, result: &crate::cluster::Result<Action>) {
+        let gvr = [("gvr", self.gvr.as_str())];
+        self.metrics.count(Count::Reconcile, &gvr);
+        self.metrics.took(metrics::Time::Reconcile, &gvr, self.began.elapsed());
+        let next = match result {
+            Ok(Action::Done) => "no_requeue",
+            Ok(Action::Requeue) => "requeue",
+            Ok(Action::After(_)) => "requeue_after",
+            Err(_) => "rate_limited",
+        };
+        self.metrics.count(Count::Requeue, &[("gvr", &self.gvr), ("type", next)]);
+        if result.is_err() {
+            self.metrics.count(Count::HandlerErrors, &gvr);
+        }
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.metrics.count(Count::Panics, &[("gvr", &self.gvr)]);
+        }
+    }
+}
 
 /// Something to reconcile.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -77,8 +127,12 @@ type Listed = HashSet<(Option<String>, String)>;
 type GroupKind = (String, String);
 
 struct Controller {
+    context: Context,
     cluster: Cluster,
     settings: Settings,
+    metrics: Metrics,
+    /// Recorders of events, by kind.
+    recorders: Mutex<HashMap<String, Arc<Recorder>>>,
     queue: Arc<WorkQueue<Key>>,
     memories: Memories,
     watches: Watches,
@@ -87,21 +141,25 @@ struct Controller {
     waiting: Mutex<HashSet<String>>,
     /// Definitions whose deletion waits for their instances.
     deleting: Mutex<HashSet<String>>,
-    /// Fingerprint of each definition's metadata after the last pass.
-    definitions_seen: Mutex<HashMap<String, u64>>,
+    /// Metadata of each definition as the last pass saw it.
+    definitions_seen: Mutex<HashMap<String, Seen>>,
     /// Resource version of each generated CRD after the last pass.
     crd_versions: Mutex<HashMap<String, String>>,
 }
 
 /// Runs the controller until it is dropped. Installs its own CRDs first.
-pub fn run(context: Context, settings: Settings) -> BoxFuture<'static, ()> {
+pub fn run(context: Context, settings: Settings, metrics: Metrics) -> BoxFuture<'static, ()> {
     Box::pin(async move {
+        let workers = settings.workers.max(1);
         let controller = Arc::new(Controller {
-            cluster: Cluster::new(context.client.clone()),
+            cluster: Cluster::new(context.client.clone(), metrics.clone()),
             settings,
             queue: context.work_queue(),
-            memories: Memories::default(),
-            watches: Watches::default(),
+            memories: Memories::new(metrics.clone()),
+            watches: Watches::new(metrics.clone()),
+            metrics,
+            recorders: Mutex::default(),
+            context,
             served: RwLock::default(),
             waiting: Mutex::default(),
             deleting: Mutex::default(),
@@ -118,7 +176,7 @@ pub fn run(context: Context, settings: Settings) -> BoxFuture<'static, ()> {
         let working = controller.clone();
         controller
             .queue
-            .run(settings.workers, move |key| {
+            .run(workers, move |key| {
                 let controller = working.clone();
                 async move { controller.reconcile(key).await }
             })
@@ -147,8 +205,25 @@ impl Controller {
     async fn reconcile(self: Arc<Self>, key: Key) -> crate::cluster::Result<Action> {
         match &key {
             Key::Definition(name) => self.reconcile_definition(name).await,
-            Key::Instance(instance) => self.reconcile_instance(instance).await,
+            Key::Instance(instance) => {
+                let gvr = self
+                    .served(&instance.group, &instance.kind)
+                    .map(|served| instance_resource(&served.graph).to_string());
+                let pass =
+                    Counted { metrics: &self.metrics, gvr: gvr.unwrap_or_default(), began: Instant::now() };
+                let result = self.reconcile_instance(instance).await;
+                pass.ended(&result);
+                result
+            }
         }
+    }
+
+    /// The recorder of events of a kind.
+    fn recorder(&self, resource: &Resource) -> Arc<Recorder> {
+        let kind = format!("{}.{}", resource.plural, resource.gvk.group);
+        let mut recorders = self.recorders.lock().unwrap_or_else(PoisonError::into_inner);
+        let component = format!("kro/{kind}-controller");
+        recorders.entry(kind).or_insert_with(|| self.context.recorder(component, EventForm::Counted)).clone()
     }
 
     // ---- watches ----
@@ -164,9 +239,10 @@ impl Controller {
             };
             let name = object.metadata.name.clone().unwrap_or_default();
             let metadata = serde_json::to_value(&object.metadata).unwrap_or_default();
-            let seen =
-                this.definitions_seen.lock().unwrap_or_else(PoisonError::into_inner).get(&name).copied();
-            if gone || seen != Some(fingerprint(&metadata)) {
+            let seen = this.definitions_seen.lock().unwrap_or_else(PoisonError::into_inner);
+            let news = Seen::of(&metadata).is_news(seen.get(&name));
+            drop(seen);
+            if gone || news {
                 this.queue.add(Key::Definition(name));
             }
         };
@@ -174,9 +250,18 @@ impl Controller {
         let this = Arc::downgrade(self);
         let handle = move |event: Event<Metadata>| {
             let Some(this) = this.upgrade() else { return };
-            if let Event::Delete(object) = event
-                && let Some(name) =
-                    object.metadata.labels.and_then(|mut labels| labels.remove(names::DEFINITION_NAME))
+            let object = match event {
+                Event::Delete(object) => object,
+                // One of kro's own, which has a finalizer that nobody else removes.
+                Event::Apply(object) | Event::InitApply(object)
+                    if object.metadata.deletion_timestamp.is_some() =>
+                {
+                    object
+                }
+                _ => return,
+            };
+            if let Some(name) =
+                object.metadata.labels.and_then(|mut labels| labels.remove(names::DEFINITION_NAME))
             {
                 this.queue.add(Key::Definition(name));
             }
@@ -202,6 +287,20 @@ impl Controller {
                 object.metadata.labels.as_ref().and_then(|labels| labels.get(names::DEFINITION_NAME))
         {
             self.queue.add(Key::Definition(owner.clone()));
+        }
+        // Definitions that use the kind are checked against its new schema.
+        if known.as_deref() != Some(version) {
+            let served = self.served.read().unwrap_or_else(PoisonError::into_inner);
+            let uses = |graph: &Graph| {
+                graph.nodes.iter().any(|node| {
+                    let Gvk { group, .. } = &node.kind.gvk;
+                    name.strip_prefix(&node.kind.plural).and_then(|rest| rest.strip_prefix('.'))
+                        == Some(group)
+                })
+            };
+            for served in served.values().filter(|served| uses(&served.graph)) {
+                self.queue.add(Key::Definition(served.graph.name.clone()));
+            }
         }
         let waiting = std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
         for definition in waiting {
@@ -232,7 +331,7 @@ impl Controller {
             {
                 this.queue.add(Key::Definition(served.graph.name.clone()));
             }
-            if gone || this.memories.observe_instance(&key, fingerprint(&metadata)) {
+            if gone || this.memories.observe_instance(&key, Seen::of(&metadata)) {
                 this.queue.add(Key::Instance(key));
             }
         };
@@ -242,7 +341,7 @@ impl Controller {
     /// Watches children of a kind.
     fn watch_children(self: &Arc<Self>, resource: &Resource) {
         let this = Arc::downgrade(self);
-        let group_kind = resource.gvk.group_kind();
+        let (group_kind, gvr) = (resource.gvk.group_kind(), resource.to_string());
         // Names seen since a list began.
         let listed: Mutex<Option<Listed>> = Mutex::default();
         let handle = move |event: Event<Metadata>| {
@@ -277,7 +376,9 @@ impl Controller {
                 name,
             };
             let version = object.metadata.resource_version.as_deref().unwrap_or_default();
+            this.metrics.count(Count::Route, &[("gvr", &gvr)]);
             if this.memories.observe_child(&instance, child, version) {
+                this.metrics.count(Count::RouteMatch, &[("gvr", &gvr)]);
                 this.queue.add(Key::Instance(instance));
             }
         };
@@ -287,7 +388,7 @@ impl Controller {
     /// Watches objects of others.
     fn watch_external(self: &Arc<Self>, resource: &Resource) {
         let this = Arc::downgrade(self);
-        let gvk = resource.gvk.clone();
+        let (gvk, gvr) = (resource.gvk.clone(), resource.to_string());
         let handle = move |event: Event<Metadata>| {
             let Some(this) = this.upgrade() else { return };
             let readers = match event {
@@ -295,11 +396,13 @@ impl Controller {
                 Event::InitDone => this.memories.all_readers(&gvk),
                 Event::Init | Event::InitApply(_) => return,
             };
+            this.metrics.count(Count::Route, &[("gvr", &gvr)]);
+            this.metrics.add(Count::RouteMatch, &[("gvr", &gvr)], readers.len() as u64);
             for key in readers {
                 this.queue.add(Key::Instance(key));
             }
         };
-        self.watches.ensure(&self.cluster, resource, Selection::All, handle);
+        self.watches.ensure(&self.cluster, resource, Selection::External, handle);
     }
 
     // ---- kinds ----
@@ -348,6 +451,11 @@ fn crd_resource() -> Resource {
 
 /// The time as objects carry it.
 fn now() -> String {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    after(Duration::ZERO)
+}
+
+/// A time from now, as objects carry it.
+fn after(wait: Duration) -> String {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + wait;
     Time::from_unix(i64::try_from(since.as_secs()).unwrap_or_default()).to_string()
 }

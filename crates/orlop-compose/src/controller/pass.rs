@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 use serde_json::Value as Json;
 
@@ -11,6 +12,7 @@ use super::memory::{Child, ChildKey, Subscription};
 use crate::expression::{Failure, Scope};
 use crate::graph::{Graph, Ready, Role, Target, include, ready, resolve};
 use crate::kinds::Gvk;
+use crate::metrics::{Count, Time};
 use crate::names;
 
 /// Progress of a node.
@@ -55,6 +57,11 @@ impl NodeState {
             }
             _ => None,
         }
+    }
+
+    /// Returns true if only another attempt can change the state: no event will.
+    pub(super) fn is_retried(&self) -> bool {
+        matches!(self, Self::Failed(_, true) | Self::Deleting(_, false))
     }
 
     /// Returns true if the node's wishes are known: objects of it that are not wished for can go.
@@ -108,10 +115,22 @@ impl Pass {
             if self.states[index] != NodeState::Unresolved {
                 continue;
             }
-            match self.evaluate(&graph, index) {
+            let began = Instant::now();
+            let evaluated = self.evaluate(&graph, index);
+            if evaluated.is_some() {
+                let metrics = self.context.cluster.metrics();
+                metrics.count(Count::NodeEvaluations, &[]);
+                metrics.took(Time::NodeEvaluation, &[], began.elapsed());
+            }
+            match evaluated {
                 None => {}
                 Some(Err(state)) => {
+                    let metrics = self.context.cluster.metrics();
+                    if let NodeState::Failed(..) = state {
+                        metrics.count(Count::NodeErrors, &[]);
+                    }
                     if state == NodeState::Skipped {
+                        metrics.count(Count::NodesIgnored, &[]);
                         self.observed[index] = None;
                     }
                     self.states[index] = state;
@@ -138,6 +157,18 @@ impl Pass {
             }
         }
         start
+    }
+
+    /// Namespaces and names of the objects that a node wants or reads by name.
+    pub(super) fn wanted(&self, id: &str) -> Vec<(Option<&str>, &str)> {
+        let index = self.context.graph.nodes.iter().position(|node| node.id == id);
+        match index.and_then(|index| self.targets.get(index)?.as_ref()) {
+            Some(Target::Managed(items)) => {
+                items.iter().map(|item| (item.namespace.as_deref(), item.name.as_str())).collect()
+            }
+            Some(Target::Named { namespace, name }) => vec![(namespace.as_deref(), name.as_str())],
+            Some(Target::Selected { .. }) | None => Vec::new(),
+        }
     }
 
     fn owner_of(&self, key: &ChildKey) -> Option<String> {
@@ -179,7 +210,7 @@ impl Pass {
                 }
             }
         }
-        let mut scope = Scope::default();
+        let mut scope = Scope::measured(self.context.cluster.metrics());
         scope.bind("schema", &self.schema);
         for dependency in &node.data_dependencies {
             if let Some(observed) = &self.observed[*dependency] {
@@ -229,7 +260,8 @@ impl Pass {
         } else if let Some(text) = applied.missing {
             NodeState::Waiting(text)
         } else {
-            match ready(node, self.observed[index].as_ref(), wanted) {
+            let metrics = self.context.cluster.metrics();
+            match ready(node, self.observed[index].as_ref(), wanted, metrics) {
                 Ready::Yes => NodeState::Synced,
                 Ready::No(text) => NodeState::NotReady(text),
                 Ready::Failed(text) => NodeState::Failed(text, false),
@@ -261,7 +293,7 @@ impl Pass {
 
     /// The variables of status expressions: the instance, and every node that was seen.
     pub(super) fn scope<'s>(&'s self, schema: &'s Json) -> Scope<'s> {
-        let mut scope = Scope::default();
+        let mut scope = Scope::measured(self.context.cluster.metrics());
         scope.bind("schema", schema);
         for (node, observed) in self.context.graph.nodes.iter().zip(&self.observed) {
             if let Some(observed) = observed {

@@ -3,10 +3,11 @@
 use serde_json::{Value as Json, json};
 
 use super::{Controller, now, revision_resource};
-use crate::cluster::Result;
+use crate::cluster::{Result, code};
 use crate::conditions::{Conditions, Status};
 use crate::definition::{DefinitionSpec, fnv1a32};
 use crate::graph::Graph;
+use crate::metrics::Count;
 use crate::names;
 
 /// Longest name of an object.
@@ -20,18 +21,47 @@ pub(super) struct Revision {
     pub(super) spec: Json,
     name: String,
     uid: String,
-    terminating: bool,
+    /// Uid of the definition that owns it.
+    owner: Option<String>,
 }
 
 impl Controller {
-    /// Lists the revisions of a definition, newest first. Those being deleted do not count.
+    /// Lists the revisions of a definition, newest first. Those being deleted do not count; a finalizer that kro left on
+    /// them is removed.
     pub(super) async fn revisions(&self, definition: &str) -> Result<Vec<Revision>> {
         let fields = format!("spec.snapshot.name={definition}");
-        let found = self.cluster.list_where(&revision_resource(), None, "", &fields).await?;
-        let mut revisions: Vec<Revision> = found.iter().filter_map(read).collect();
-        revisions.retain(|revision| !revision.terminating);
+        let mut revisions = Vec::new();
+        for object in self.cluster.list_where(&revision_resource(), None, "", &fields).await? {
+            if object.pointer("/metadata/deletionTimestamp").is_none() {
+                revisions.extend(read(&object));
+                continue;
+            }
+            match self.remove_finalizer(&revision_resource(), &object).await {
+                Ok(true) => self.metrics.count(Count::FinalizerEvictions, &[]),
+                Ok(false) => {}
+                // Gone or changed meanwhile, which its watch reports.
+                Err(error) if matches!(code(&error), Some(404 | 409)) => {}
+                Err(error) => return Err(error),
+            }
+        }
         revisions.sort_by_key(|revision| std::cmp::Reverse(revision.number));
         Ok(revisions)
+    }
+
+    /// Adopts revisions that outlived an earlier definition of this name (`kubectl delete --cascade=orphan`).
+    pub(super) async fn adopt_revisions(&self, definition: &Json, revisions: &[Revision]) -> Result<()> {
+        let uid = definition.pointer("/metadata/uid").and_then(Json::as_str).unwrap_or_default();
+        for revision in revisions.iter().filter(|revision| revision.owner.as_deref() != Some(uid)) {
+            // Its uid goes along, so that another revision of this name is left alone.
+            let patch = json!({"metadata": {
+                "uid": revision.uid, "ownerReferences": [owner_reference(definition)]}});
+            match self.cluster.merge(&revision_resource(), None, &revision.name, &patch).await {
+                Ok(_) => {}
+                Err(error) if matches!(code(&error), Some(404 | 409)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// Issues a revision and records that it compiles.
@@ -52,9 +82,7 @@ impl Controller {
                 "labels": {
                     names::OWNED: "true", names::CONTROLLER_VERSION: names::TOOL_VERSION,
                     names::DEFINITION_NAME: name, names::REVISION_HASH: hash},
-                "ownerReferences": [{
-                    "apiVersion": names::API_VERSION, "kind": "ResourceGraphDefinition", "name": name,
-                    "uid": text("/metadata/uid"), "controller": true}],
+                "ownerReferences": [owner_reference(definition)],
             },
             "spec": {"revision": number, "snapshot": {
                 "name": name,
@@ -67,14 +95,17 @@ impl Controller {
         created["status"] = json!({
             "topologicalOrder": graph.order, "resources": resources_status(graph),
             "conditions": conditions.finish()});
-        self.cluster.replace_status(&revision_resource(), &created).await?;
+        self.cluster
+            .replace_status(&revision_resource(), &created)
+            .await
+            .inspect_err(|_| self.metrics.count(Count::StatusErrors, &[]))?;
         Ok(read(&created).unwrap_or_else(|| Revision {
             number,
             hash,
             spec: Json::Null,
             name: revision_name(name, number),
             uid: String::new(),
-            terminating: false,
+            owner: None,
         }))
     }
 
@@ -83,8 +114,12 @@ impl Controller {
         for revision in revisions.iter().skip(self.settings.revisions_max.max(1)) {
             let deleted =
                 self.cluster.delete(&revision_resource(), None, &revision.name, &revision.uid).await;
-            if let Err(error) = deleted {
-                tracing::debug!(%error, revision = revision.name, "an old revision could not be deleted");
+            match deleted {
+                Ok(_) => self.metrics.count(Count::RevisionsCollected, &[]),
+                Err(error) => {
+                    self.metrics.count(Count::CollectionErrors, &[]);
+                    tracing::debug!(%error, revision = revision.name, "an old revision could not be deleted");
+                }
             }
         }
     }
@@ -100,8 +135,22 @@ fn read(object: &Json) -> Option<Revision> {
         spec: object.pointer("/spec/snapshot/spec")?.clone(),
         name: text("/metadata/name")?,
         uid: text("/metadata/uid")?,
-        terminating: object.pointer("/metadata/deletionTimestamp").is_some(),
+        owner: object
+            .pointer("/metadata/ownerReferences")
+            .and_then(Json::as_array)
+            .into_iter()
+            .flatten()
+            .find(|owner| owner["controller"] == true)
+            .and_then(|owner| owner["uid"].as_str())
+            .map(str::to_owned),
     })
+}
+
+fn owner_reference(definition: &Json) -> Json {
+    let text = |pointer: &str| definition.pointer(pointer).and_then(Json::as_str).unwrap_or_default();
+    json!({
+        "apiVersion": names::API_VERSION, "kind": "ResourceGraphDefinition", "name": text("/metadata/name"),
+        "uid": text("/metadata/uid"), "controller": true})
 }
 
 /// Nodes with their dependencies, as definitions and revisions report them.

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use futures_util::StreamExt as _;
 use orlop_client::{
@@ -14,6 +15,7 @@ use orlop_client::{
 use tokio::task::AbortHandle;
 
 use crate::cluster::{Cluster, Resource};
+use crate::metrics::{Count, Level, Metrics, Time};
 use crate::names;
 
 /// Metadata of an object.
@@ -24,17 +26,34 @@ pub(super) type Metadata = PartialObjectMeta<DynamicObject>;
 pub(super) enum Selection {
     /// Those that this controller made.
     Owned,
-    /// All of them: instances, external objects.
+    /// All of them: definitions, instances.
     All,
+    /// All of them, as objects of others that instances read. A kind may be watched for both reasons.
+    External,
 }
 
 /// The watches that run. Dropping this ends them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Watches {
     running: Mutex<HashMap<(Resource, Selection), AbortHandle>>,
+    metrics: Metrics,
+}
+
+impl Selection {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Owned => "child",
+            Self::All => "parent",
+            Self::External => "external",
+        }
+    }
 }
 
 impl Watches {
+    pub(super) fn new(metrics: Metrics) -> Self {
+        Self { running: Mutex::default(), metrics }
+    }
+
     /// Starts a watch unless it runs already; `handle` gets its events.
     pub(super) fn ensure(
         &self,
@@ -58,12 +77,29 @@ impl Watches {
         let api: Api<Metadata> = Api::all_with(cluster.client(), &described);
         let config = match selection {
             Selection::Owned => Config::default().labels(&format!("{}=true", names::OWNED)),
-            Selection::All => Config::default(),
+            Selection::All | Selection::External => Config::default(),
         };
         let handle = Arc::new(handle);
+        let metrics = self.metrics.clone();
+        let gvr = resource.to_string();
         let task = tokio::spawn(async move {
+            let mut began = Some(Instant::now());
             let mut events = watch_kind(&api, config);
             while let Some(event) = events.next().await {
+                if let Ok(event) = &event {
+                    let what = match event {
+                        Event::Apply(_) | Event::InitApply(_) => "apply",
+                        Event::Delete(_) => "delete",
+                        Event::Init | Event::InitDone => "list",
+                    };
+                    let labels = [("gvr", gvr.as_str()), ("event_type", what)];
+                    metrics.count(Count::InformerEvents, &labels);
+                    if matches!(event, Event::InitDone)
+                        && let Some(began) = began.take()
+                    {
+                        metrics.took(Time::WatchSync, &[("gvr", &gvr)], began.elapsed());
+                    }
+                }
                 match event {
                     Ok(event) => handle(event),
                     Err(error) => tracing::debug!(%error, kind = described.kind, "watch will be tried again"),
@@ -71,6 +107,9 @@ impl Watches {
             }
         });
         running.insert(key, task.abort_handle());
+        self.metrics.count(Count::HandlerAttach, &[("type", selection.as_str())]);
+        self.metrics.change(Level::Handlers, &[("type", selection.as_str())], 1);
+        self.metrics.set(Level::Watches, &[], running.len());
     }
 
     /// Ends watches that `wanted` does not name.
@@ -80,9 +119,12 @@ impl Watches {
             let keep = wanted(resource, *selection);
             if !keep {
                 task.abort();
+                self.metrics.count(Count::HandlerDetach, &[("type", selection.as_str())]);
+                self.metrics.change(Level::Handlers, &[("type", selection.as_str())], -1);
             }
             keep
         });
+        self.metrics.set(Level::Watches, &[], running.len());
     }
 }
 

@@ -76,7 +76,7 @@ fn with_own_fields(status: &Json) -> Json {
         properties.entry("managedResources").or_insert_with(|| {
             json!({"type": "array", "items": {"type": "object", "properties": {
                 "id": text, "state": text, "apiVersion": text, "kind": text, "namespace": text, "name": text,
-                "message": text}}})
+                "message": text, "since": text, "nextRetryTime": text}}})
         });
     }
     status

@@ -2,16 +2,22 @@
 
 mod functions;
 mod identifiers;
+mod reads;
 mod scan;
 mod types;
 mod value;
+
+use std::time::Instant;
 
 use orlop_cel::ast::{Ast, Call, Expr, ExprKind, Literal};
 use orlop_cel::{Activation, Budget, Env, EvalError, Program, Type, Value};
 use serde_json::Value as Json;
 
+use crate::metrics::{Count, Metrics, Time};
+
 pub(crate) use functions::{CONDITION, CONDITION_FIELDS, condition_type, environment};
 pub(crate) use identifiers::Identifiers;
+pub(crate) use reads::Reads;
 pub(crate) use scan::{standalone, to_cel};
 pub(crate) use types::{is_assignable, literal_type_name, schema_of_type, types_of_schema};
 pub(crate) use value::to_json;
@@ -87,8 +93,13 @@ impl Expression {
             activation = activation.json(name, json);
         }
         let mut budget = Budget::new(COST_MAX);
-        let value = self.program.evaluate(&activation, &mut budget)?;
-        Ok(read(&value)?)
+        let began = scope.metrics.map(|_| Instant::now());
+        let value = self.program.evaluate(&activation, &mut budget);
+        if let (Some(metrics), Some(began)) = (scope.metrics, began) {
+            metrics.count(Count::Expressions, &[]);
+            metrics.took(Time::Expression, &[], began.elapsed());
+        }
+        Ok(read(&value?)?)
     }
 
     /// Evaluates to JSON; `None` stands for `omit()`.
@@ -114,9 +125,25 @@ impl Expression {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scope<'a> {
     bindings: Vec<(&'a str, &'a Json)>,
+    metrics: Option<&'a Metrics>,
 }
 
 impl<'a> Scope<'a> {
+    /// A scope whose evaluations are measured.
+    pub(crate) fn measured(metrics: &'a Metrics) -> Self {
+        Self { bindings: Vec::new(), metrics: Some(metrics) }
+    }
+
+    /// The value of a variable.
+    pub(crate) fn get(&self, name: &str) -> Option<&'a Json> {
+        self.bindings.iter().rev().find(|(bound, _)| *bound == name).map(|(_, json)| *json)
+    }
+
+    /// The metrics that evaluations are counted in.
+    pub(crate) fn metrics(&self) -> Option<&'a Metrics> {
+        self.metrics
+    }
+
     /// Binds a variable; a later binding hides an earlier one.
     pub(crate) fn bind(&mut self, name: &'a str, json: &'a Json) {
         self.bindings.push((name, json));

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use orlop_cel::{Env, Schema, Type};
 use serde_json::{Value as Json, json};
 
-use super::template::Draft;
+use super::template::{Draft, Template};
 use super::{Graph, Node, Role, names, status};
 use crate::dag::Dag;
 use crate::definition::{DefinitionSpec, ResourceSpec, Scope};
-use crate::expression::{Expression, Identifiers, environment, is_assignable, standalone};
+use crate::expression::{Expression, Identifiers, Reads, environment, is_assignable, standalone};
 use crate::kinds::{Gvk, Kind, Kinds, instance_schema};
 use crate::names::RESERVED_PREFIXES;
 use crate::plural::pluralize;
@@ -160,12 +160,31 @@ pub fn build(name: &str, spec: &DefinitionSpec, kinds: &Kinds, limits: Limits) -
         namespaced,
         nodes: nodes.into_iter().flatten().collect(),
         order,
-        service_account: spec.service_account_name.clone(),
+        service_account: service_account(spec.service_account_name.as_deref(), &schema).map_err(invalid)?,
         deletion_policy: spec.deletion_policy.unwrap_or_default(),
         collection_max: limits.collection_max,
         status,
     };
     Ok(Built { graph, spec_schema, status_schema })
+}
+
+/// Compiles the name of the service account. It may read the instance only, so that it is known before any child is.
+fn service_account(name: Option<&str>, schema: &Schema) -> Result<Option<Template>, String> {
+    let Some(name) = name else { return Ok(None) };
+    let prefixed = |error: String| format!("failed to build serviceAccountName: {error}");
+    if name.is_empty() {
+        return Err(prefixed("the name is empty".to_owned()));
+    }
+    let draft = Draft::parse_text(name).map_err(prefixed)?;
+    for slot in &draft.slots {
+        let unknown: Vec<&str> =
+            slot.identifiers.variables.iter().map(String::as_str).filter(|name| *name != "schema").collect();
+        if !unknown.is_empty() || slot.identifiers.omit || slot.identifiers.runtime {
+            return Err(prefixed(format!("references unknown identifiers: [{}]", unknown.join(" "))));
+        }
+    }
+    let env = environment().extend().schema("schema", schema).build();
+    draft.compile(&env, "serviceAccountName").map(Some).map_err(prefixed)
 }
 
 /// A resource whose texts are parsed but not yet compiled.
@@ -345,7 +364,9 @@ impl<'d> Parts<'d> {
                     "resource \"{id}\" readyWhen: references unknown identifiers: [{unknown}]"
                 ));
             }
-            ready_when.push(compile_condition(&own, "readyWhen", id, text)?);
+            let expression = compile_condition(&own, "readyWhen", id, text)?;
+            let reads = environment().parse(text).map(|ast| Reads::of(&ast)).unwrap_or_default();
+            ready_when.push((expression, reads));
         }
         Ok(Node {
             id: id.clone(),

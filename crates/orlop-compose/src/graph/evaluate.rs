@@ -6,6 +6,7 @@ use serde_json::{Value as Json, json};
 
 use super::{Graph, Node, Role};
 use crate::expression::{Expression, Failure, Scope};
+use crate::metrics::{Count, Metrics, Size};
 
 /// Desired state of a node.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,6 +53,9 @@ pub(crate) enum Ready {
 
 /// Evaluates `includeWhen`.
 pub(crate) fn include(node: &Node, scope: &Scope<'_>) -> Result<bool, Failure> {
+    if let Some(metrics) = scope.metrics().filter(|_| !node.include_when.is_empty()) {
+        metrics.count(Count::IncludeChecks, &[]);
+    }
     for expression in &node.include_when {
         let included = expression.evaluate_condition(scope).map_err(|failure| {
             let only_schema = expression.variables.iter().all(|name| name == "schema");
@@ -158,6 +162,9 @@ fn collection(
             graph.collection_max
         )));
     }
+    if let Some(metrics) = scope.metrics() {
+        metrics.sized(Size::Collection, &[], count);
+    }
     let mut items = Vec::with_capacity(count);
     let mut identities = BTreeSet::new();
     for index in 0..count {
@@ -200,12 +207,21 @@ fn list(expression: &Expression, scope: &Scope<'_>) -> Result<Vec<Json>, Failure
 }
 
 /// Evaluates `readyWhen` over what was observed: an object, or a list with the number of items wanted.
-pub(crate) fn ready(node: &Node, observed: Option<&Json>, wanted: usize) -> Ready {
+pub(crate) fn ready(node: &Node, observed: Option<&Json>, wanted: usize, metrics: &Metrics) -> Ready {
+    metrics.count(Count::ReadyChecks, &[]);
+    let ready = observed_ready(node, observed, wanted, metrics);
+    if ready != Ready::Yes {
+        metrics.count(Count::NodesNotReady, &[]);
+    }
+    ready
+}
+
+fn observed_ready(node: &Node, observed: Option<&Json>, wanted: usize, metrics: &Metrics) -> Ready {
     let Some(observed) = observed else {
         return Ready::No(format!("node \"{}\": no observed state: waiting for readiness", node.id));
     };
     if node.role != Role::Collection {
-        return passes(node, &node.id, observed);
+        return passes(node, &node.id, observed, metrics);
     }
     let items = observed.as_array().map_or(&[][..], Vec::as_slice);
     if items.len() < wanted {
@@ -216,7 +232,7 @@ pub(crate) fn ready(node: &Node, observed: Option<&Json>, wanted: usize) -> Read
         ));
     }
     for item in items {
-        match passes(node, "each", item) {
+        match passes(node, "each", item, metrics) {
             Ready::Yes => {}
             Ready::No(reason) => {
                 let name = item.pointer("/metadata/name").and_then(Json::as_str).unwrap_or_default();
@@ -228,17 +244,22 @@ pub(crate) fn ready(node: &Node, observed: Option<&Json>, wanted: usize) -> Read
     Ready::Yes
 }
 
-fn passes(node: &Node, name: &str, observed: &Json) -> Ready {
-    let mut scope = Scope::default();
+fn passes(node: &Node, name: &str, observed: &Json, metrics: &Metrics) -> Ready {
+    let mut scope = Scope::measured(metrics);
     scope.bind(name, observed);
-    for expression in &node.ready_when {
+    for (expression, reads) in &node.ready_when {
         let text = &expression.text;
         let id = &node.id;
         match expression.evaluate_condition(&scope) {
             Ok(true) => {}
             Ok(false) => {
+                // Values of Secrets belong into no status.
+                let values =
+                    if node.kind.gvk.kind == "Secret" { String::new() } else { reads.values(&scope) };
+                let values = if values.is_empty() { values } else { format!(": {values}") };
                 return Ready::No(format!(
-                    "waiting for node \"{id}\": readyWhen condition evaluated to false: \"{text}\" (waiting for readiness)"
+                    "waiting for node \"{id}\": readyWhen condition evaluated to false: \"{text}\" (waiting for \
+                     readiness){values}"
                 ));
             }
             Err(Failure::Pending(error)) => {

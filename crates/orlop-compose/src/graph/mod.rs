@@ -17,7 +17,7 @@ pub(crate) use status::StatusTemplate;
 use template::Template;
 
 use crate::definition::{DeletionPolicy, Lifecycle};
-use crate::expression::Expression;
+use crate::expression::{Expression, Reads};
 use crate::kinds::{Gvk, Kind};
 
 /// A compiled definition.
@@ -35,8 +35,8 @@ pub struct Graph {
     pub nodes: Vec<Node>,
     /// Ids in topological order.
     pub order: Vec<String>,
-    /// Service account that children are applied as.
-    pub service_account: Option<String>,
+    /// Service account that children are applied as: a name, or an expression of the instance.
+    pub(crate) service_account: Option<Template>,
     /// Deletion policy of instances when the definition is deleted.
     pub deletion_policy: DeletionPolicy,
     /// Most items of a collection.
@@ -66,7 +66,8 @@ pub struct Node {
     /// Manifest, or the reference of an external node.
     pub(crate) template: Template,
     pub(crate) include_when: Vec<Expression>,
-    pub(crate) ready_when: Vec<Expression>,
+    /// Conditions, with the fields that each reads.
+    pub(crate) ready_when: Vec<(Expression, Reads)>,
     pub(crate) for_each: Vec<(String, Expression)>,
 }
 

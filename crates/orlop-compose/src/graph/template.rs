@@ -53,6 +53,8 @@ enum Name {
 #[derive(Clone, Debug)]
 pub(crate) struct Template {
     expressions: Vec<Expression>,
+    /// Where each expression stands.
+    paths: Vec<String>,
     root: Piece,
 }
 
@@ -62,6 +64,13 @@ impl Draft {
         let mut reader = Reader { slots: Vec::new() };
         let ty = schema.map_or(Type::Dyn, Schema::to_type);
         let root = reader.read(manifest, &ty, "", 0)?;
+        Ok(Self { slots: reader.slots, root })
+    }
+
+    /// Finds the expressions of a text that must come out as a string.
+    pub(crate) fn parse_text(text: &str) -> Result<Self, String> {
+        let mut reader = Reader { slots: Vec::new() };
+        let root = reader.read(&Json::String(text.to_owned()), &Type::String, "", 0)?;
         Ok(Self { slots: reader.slots, root })
     }
 
@@ -87,7 +96,8 @@ impl Draft {
             }
             expressions.push(expression);
         }
-        Ok(Template { expressions, root: self.root })
+        let paths = self.slots.into_iter().map(|slot| slot.path).collect();
+        Ok(Template { expressions, paths, root: self.root })
     }
 }
 
@@ -233,10 +243,19 @@ impl Template {
     }
 
     fn evaluate(&self, slot: usize, scope: &Scope<'_>) -> Result<Option<Json>, Failure> {
-        match self.expressions.get(slot) {
-            Some(expression) => expression.evaluate(scope),
-            None => Ok(None),
-        }
+        let Some(expression) = self.expressions.get(slot) else { return Ok(None) };
+        expression.evaluate(scope).map_err(|failure| {
+            let path = self.paths.get(slot).map(String::as_str).unwrap_or_default();
+            let message =
+                format!("expression \"{}\" at path \"{path}\": {}", expression.text, failure.message());
+            match failure {
+                // Nothing that the cluster does brings a field of the instance's spec.
+                Failure::Pending(_) if expression.variables.iter().any(|name| name != "schema") => {
+                    Failure::Pending(message)
+                }
+                _ => Failure::Failed(message),
+            }
+        })
     }
 
     fn fill_piece(&self, piece: &Piece, scope: &Scope<'_>) -> Result<Option<Json>, Failure> {
@@ -294,19 +313,22 @@ impl Template {
                 (!object.is_empty()).then_some(Json::Object(object))
             }
             Piece::Literal(json) => Some(json.clone()),
-            other => match self.fill_piece(other, scope) {
-                Ok(value) => value,
-                Err(failure) => {
-                    let text = match other {
-                        Piece::Slot(slot) => {
-                            self.expressions.get(*slot).map(|expression| expression.text.clone())
-                        }
-                        _ => None,
-                    };
-                    failures.push((text.unwrap_or_default(), failure));
-                    None
+            Piece::Slot(slot) => {
+                let expression = self.expressions.get(*slot)?;
+                match expression.evaluate(scope) {
+                    Ok(value) => value,
+                    Err(failure) => {
+                        failures.push((expression.text.clone(), failure));
+                        None
+                    }
                 }
-            },
+            }
+            // A list is there once all of its items are.
+            Piece::Array(items) => {
+                let items: Option<Vec<Json>> =
+                    items.iter().map(|item| self.available(item, scope, failures)).collect();
+                items.map(Json::Array)
+            }
         }
     }
 }

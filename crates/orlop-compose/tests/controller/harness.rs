@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use http::Request;
 use kube::Client;
-use orlop_compose::Settings;
+use orlop_compose::{Metrics, Settings};
 use orlop_controllers::runtime::Manager;
 use orlop_test::Server;
 use serde_json::{Value as Json, json};
@@ -32,8 +32,15 @@ fn spawn(server: &Server, settings: Settings) -> JoinHandle<()> {
 
 /// Runs the controller with a client.
 pub(crate) fn spawn_with(client: Client, settings: Settings) -> JoinHandle<()> {
+    spawn_measured(client, settings, Metrics::default())
+}
+
+/// Runs the controller with a client and metrics.
+pub(crate) fn spawn_measured(client: Client, settings: Settings, metrics: Metrics) -> JoinHandle<()> {
     let mut manager = Manager::new(orlop_test::for_controllers(client));
-    manager.register(orlop_compose::NAME, move |context| orlop_compose::run(context, settings));
+    manager.register(orlop_compose::NAME, move |context| {
+        orlop_compose::run(context, settings.clone(), metrics.clone())
+    });
     tokio::spawn(manager.run(std::future::pending()))
 }
 
@@ -281,4 +288,13 @@ pub(crate) fn instance(kind: &str, name: &str, spec: Json) -> Json {
 /// A node with a ConfigMap.
 pub(crate) fn map(id: &str, name: &str, data: Json) -> Json {
     json!({"id": id, "template": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}})
+}
+
+/// The metrics as a scrape shows them.
+pub(crate) fn exposition(metrics: &Metrics) -> String {
+    let mut registry = prometheus_client::registry::Registry::default();
+    metrics.register(&mut registry);
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap_or_default();
+    text
 }

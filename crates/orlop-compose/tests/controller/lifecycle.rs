@@ -1,8 +1,9 @@
 //! From a definition to its instances and back.
 
+use orlop_compose::{Metrics, Settings};
 use serde_json::json;
 
-use crate::harness::{Harness, app, definition, instance, map};
+use crate::harness::{Harness, app, definition, exposition, instance, map, spawn_measured};
 
 #[tokio::test]
 async fn graph_of_two_config_maps_is_applied_reported_and_deleted() -> anyhow::Result<()> {
@@ -81,5 +82,49 @@ async fn chain_of_twenty_is_active_in_one_pass() -> anyhow::Result<()> {
     let chain = harness.instance("Chain", "c", "ACTIVE").await?;
     println!("chain of twenty: {:?}", began.elapsed());
     assert_eq!(chain["status"]["last"], format!("x{}", ".".repeat(19)));
+    Ok(())
+}
+
+/// Sums a metric over the lines that have all of these texts.
+fn sum(metrics: &Metrics, name: &str, texts: &[&str]) -> u64 {
+    let text = exposition(metrics);
+    let lines =
+        text.lines().filter(|line| line.starts_with(name) && texts.iter().all(|text| line.contains(text)));
+    lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+}
+
+#[tokio::test]
+async fn chain_costs_one_pass_and_nothing_is_written_when_nothing_changed() -> anyhow::Result<()> {
+    let mut harness = Harness::start().await?;
+    let metrics = Metrics::default();
+    harness.replace(spawn_measured(harness.server.client(), Settings::default(), metrics.clone()));
+    let mut nodes = vec![map("n0", "n0", json!({"v": "${schema.spec.value}"}))];
+    nodes.extend(
+        (1..5).map(|n| {
+            map(&format!("n{n}"), &format!("n{n}"), json!({"v": format!("${{n{}.data.v}}", n - 1)}))
+        }),
+    );
+    harness.apply_json(&app(json!(nodes))).await?;
+    harness.definition("app", "Active").await?;
+    let writes = || {
+        ["POST", "PUT", "PATCH", "DELETE"]
+            .map(|verb| sum(&metrics, "rest_client_requests_total", &[&format!("method=\"{verb}\"")]))
+            .iter()
+            .sum::<u64>()
+    };
+    let passes = || sum(&metrics, "instance_reconcile_total", &["Resource=apps"]);
+    let before = writes();
+    harness.apply_json(&instance("App", "i", json!({"name": "n"}))).await?;
+    harness.instance("App", "i", "ACTIVE").await?;
+    // The pass is counted when it ends, which is after its last write.
+    harness.until("the pass ends", async || Ok((passes() > 0).then_some(()))).await?;
+    // Labels and finalizer, inventory, five objects, status.
+    assert_eq!(writes() - before, 8);
+    let (after, count) = (writes(), passes());
+    // A pass that finds nothing to do: something of the instance changed that the graph does not read.
+    harness.patch(("kro.run/v1alpha1", "App", "i"), json!({"metadata": {"labels": {"mine": "x"}}})).await?;
+    harness.until("another pass ends", async || Ok((passes() > count).then_some(()))).await?;
+    assert_eq!(writes(), after, "nothing changed, so nothing is written");
+    assert_eq!(passes(), 2, "echoes of its own writes start no pass");
     Ok(())
 }

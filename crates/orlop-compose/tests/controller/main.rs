@@ -1,9 +1,15 @@
 //! The controller against a server of its own.
 
+mod acceptance;
+mod bad_input;
 mod definitions;
 mod example;
 mod faults;
 mod graphs;
 mod harness;
+mod kills;
 mod lifecycle;
+mod nested;
 mod ownership;
+mod tenancy;
+mod wishes;
