@@ -2,8 +2,8 @@
 
 use crate::steps::cargo;
 
-const SUBJECTS: [&str; 9] =
-    ["store", "api", "access", "admission", "abuse", "fairness", "definitions", "etcd", "slate"];
+const SUBJECTS: [&str; 10] =
+    ["store", "api", "access", "admission", "abuse", "compose", "fairness", "definitions", "etcd", "slate"];
 
 pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
     match arguments {

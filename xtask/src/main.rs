@@ -17,7 +17,7 @@ cargo xtask test
     Everything that must hold before a change goes in: formatting, lints, and all tests. Finds PostgreSQL
     or installs it (Debian, as root).
 
-cargo xtask bench store|api|access|admission|abuse|fairness|definitions|etcd|slate [--json FILE]
+cargo xtask bench store|api|access|admission|abuse|compose|fairness|definitions|etcd|slate [--json FILE]
     Measures, beside a peer in the same run; with --json also as rows in a file.
 
 cargo xtask conformance

@@ -7,6 +7,7 @@ mod admission;
 mod api;
 mod bare;
 mod client;
+mod compose;
 mod download;
 mod etcd;
 mod fairness;
@@ -95,6 +96,33 @@ enum Bench {
     Bare {
         /// Folder for its kubeconfig.
         folder: PathBuf,
+    },
+    /// Composition: graphs of ConfigMaps, beside kro's controller where it is given.
+    Compose {
+        /// The orlop to measure; the one beside this program by default.
+        #[arg(long, value_name = "FILE")]
+        orlop: Option<PathBuf>,
+        /// kro's controller.
+        #[arg(long, value_name = "PATH")]
+        peer: Option<PathBuf>,
+        /// Files with kro's CRDs, one each.
+        #[arg(long, value_name = "FILE", value_delimiter = ',', requires = "peer")]
+        peer_crds: Vec<PathBuf>,
+        /// Instances of each shape.
+        #[arg(long, default_value_t = 200)]
+        instances: usize,
+        /// Definitions that memory is measured with.
+        #[arg(long, default_value_t = 200)]
+        definitions: usize,
+        /// Instances of each of them.
+        #[arg(long, default_value_t = 100)]
+        instances_each: usize,
+        /// Seconds that each shape may take.
+        #[arg(long, default_value_t = 300.0)]
+        deadline: f64,
+        /// Only these parts; all of them by default.
+        #[arg(long, value_enum, value_delimiter = ',')]
+        only: Vec<compose::Part>,
     },
     /// Memory and time of many unused CustomResourceDefinitions.
     Definitions {
@@ -189,6 +217,29 @@ fn main() -> anyhow::Result<()> {
                 api::run(&mut report, &program(orlop)?, peer, folder.path(), size, steps).await
             }
             Bench::Bare { folder } => bare::serve(&folder).await,
+            Bench::Compose {
+                orlop,
+                peer,
+                peer_crds,
+                instances,
+                definitions,
+                instances_each,
+                deadline,
+                only,
+            } => {
+                let parts = if only.is_empty() { compose::Part::value_variants().to_vec() } else { only };
+                let deadline = Duration::from_secs_f64(deadline);
+                let plan = compose::Plan {
+                    parts,
+                    peer,
+                    peer_crds,
+                    instances,
+                    definitions,
+                    instances_each,
+                    deadline,
+                };
+                compose::run(&mut report, &program(orlop)?, folder.path(), &plan).await
+            }
             Bench::Definitions { orlop, count } => {
                 api::definitions::run(&mut report, &program(orlop)?, folder.path(), count).await
             }
