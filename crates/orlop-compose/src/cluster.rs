@@ -142,7 +142,9 @@ impl Cluster {
         let began = Instant::now();
         let result = match tokio::time::timeout(TIMEOUT, self.client.request(request)).await {
             Ok(result) => result,
-            Err(_) => Err(orlop_client::Error::Service(format!("no answer within {} s", TIMEOUT.as_secs()).into())),
+            Err(_) => {
+                Err(orlop_client::Error::Service(format!("no answer within {} s", TIMEOUT.as_secs()).into()))
+            }
         };
         self.metrics.took(Time::Request, &[("verb", &verb)], began.elapsed());
         let code = match &result {
