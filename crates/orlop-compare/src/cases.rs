@@ -28,6 +28,8 @@ struct Step {
     content_type: Option<String>,
     #[serde(default)]
     accept: Option<String>,
+    /// Status code that Kubernetes answers. A test of `orlop-server` holds Orlop to it.
+    expect: u16,
 }
 
 pub(crate) fn load() -> Result<Vec<Request>> {
@@ -37,6 +39,7 @@ pub(crate) fn load() -> Result<Vec<Request>> {
     for case in cases {
         for step in case.requests {
             let (method, path) = step.send.split_once(' ').context("method and path")?;
+            anyhow::ensure!((200..600).contains(&step.expect), "{}: no status code", step.send);
             let body = step.text.or_else(|| step.body.as_ref().map(Value::to_string));
             requests.push(Request {
                 label: format!("case {}", case.name),

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod changes;
+mod corpus;
 mod definitions;
 #[path = "../support/hook.rs"]
 mod hook;

@@ -61,6 +61,17 @@ impl Server {
 
     pub(crate) async fn call(&self, method: Method, path: &str, media_type: &str, body: &Value) -> Answer {
         let body = if body.is_null() { String::new() } else { body.to_string() };
+        self.send_text(method, path, media_type, body).await
+    }
+
+    /// Sends a body as it is.
+    pub(crate) async fn send_text(
+        &self,
+        method: Method,
+        path: &str,
+        media_type: &str,
+        body: String,
+    ) -> Answer {
         let request = Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, media_type);
         let request = request.header(header::USER_AGENT, "test").body(Full::new(Bytes::from(body))).unwrap();
         let admin = User::authenticated("admin", ["system:masters".to_owned()]);
