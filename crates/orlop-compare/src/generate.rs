@@ -104,7 +104,7 @@ fn paths() -> Vec<Request> {
     for text in ["", "{", "[]", "null", "7", "\"x\"", "{}{}", "{\"kind\":7}", "a: b\n", "{\"metadata\":[]}"] {
         requests.push(Request::new("body", "POST", format!("{base}/configmaps")).text(text));
         for patch in [JSON_PATCH, MERGE, STRATEGIC, APPLY] {
-            let path = format!("{base}/configmaps/kube-root-ca.crt?fieldManager=m&dryRun=All");
+            let path = format!("{base}/configmaps/patched?fieldManager=m&dryRun=All");
             requests.push(Request::new("body of a patch", "PATCH", path).content_type(patch).text(text));
         }
     }
@@ -225,7 +225,6 @@ fn lists(sample: &Sample) -> Vec<Request> {
         "limit=x",
         "limit=-1&labelSelector=absent",
         "continue=x",
-        "watch=x",
         "watch=1&resourceVersion=x",
         "timeoutSeconds=x",
         "sendInitialEvents=true",

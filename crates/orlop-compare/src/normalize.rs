@@ -50,9 +50,11 @@ impl Normalizer {
                 let field_of = |(name, value): (&String, &Value)| {
                     let replaced =
                         REPLACED.contains(&name.as_str()) || (is_managed_fields_entry && name == "time");
-                    let value = match value {
-                        Value::String(_) if replaced => format!("<{name}>").into(),
-                        value => self.value(value),
+                    let value = match (name.as_str(), value) {
+                        (_, Value::String(_)) if replaced => format!("<{name}>").into(),
+                        ("clusterIP" | "clusterIPs", value) => each_text(value, address),
+                        ("cells", value) => each_text(&self.value(value), age),
+                        (_, value) => self.value(value),
                     };
                     (name.clone(), value)
                 };
@@ -64,28 +66,73 @@ impl Normalizer {
         }
     }
 
-    /// Replaces uids and times within a text.
+    /// Replaces generated values within a text.
     fn text(&mut self, text: &str) -> String {
+        const VERSION: &str = "resourceVersion";
         let mut replaced = String::with_capacity(text.len());
         let mut rest = text;
         while let Some(character) = rest.chars().next() {
-            if let Some(uid) = prefix(rest, "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx") {
+            let taken = if let Some(uid) = prefix(rest, "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx") {
                 let next = self.uids.len() + 1;
                 let number = *self.uids.entry(uid.to_owned()).or_insert(next);
                 replaced.push_str(&format!("<uid {number}>"));
-                rest = &rest[uid.len()..];
+                uid.len()
             } else if let Some(time) = prefix(rest, "dddd-dd-ddTdd:dd:dd") {
                 // Times of requests are of the past; those of servers are of now.
                 let is_given = time.starts_with("2026-01-01");
                 replaced.push_str(if is_given { time } else { "<time>" });
-                rest = &rest[time.len()..];
+                time.len()
+            } else if let Some(length) = length_of(rest, "X509SHA256=", |end| end.is_ascii_hexdigit()) {
+                replaced.push_str("<credential>");
+                length
+            } else if let Some(length) =
+                length_of(rest, "kube-api-access-", |end| end.is_ascii_alphanumeric())
+            {
+                replaced.push_str("kube-api-access-<suffix>");
+                length
+            } else if let Some(after) = rest.strip_prefix(VERSION) {
+                // `"resourceVersion":"7"` of an object that a message quotes.
+                let quoted = after.trim_start_matches(['\\', '"', ':']);
+                let digits = quoted.trim_start_matches(|digit: char| digit.is_ascii_digit());
+                let is_one = quoted.len() < after.len() && digits.len() < quoted.len();
+                replaced.push_str(VERSION);
+                replaced.push_str(if is_one { " <version>" } else { "" });
+                if is_one { rest.len() - digits.len() } else { VERSION.len() }
             } else {
                 replaced.push(character);
-                rest = &rest[character.len_utf8()..];
-            }
+                character.len_utf8()
+            };
+            rest = &rest[taken..];
         }
         replaced
     }
+}
+
+/// Returns a value in which all texts are replaced.
+fn each_text(value: &Value, replace: fn(&str) -> String) -> Value {
+    match value {
+        Value::String(text) => replace(text).into(),
+        Value::Array(items) => items.iter().map(|item| each_text(item, replace)).collect(),
+        other => other.clone(),
+    }
+}
+
+/// Replaces an address that was allocated. Requests ask for those of 10.0.7.0/24.
+fn address(text: &str) -> String {
+    let is_allocated = text.starts_with("10.0.") && !text.starts_with("10.0.7.");
+    if is_allocated { "<address>" } else { text }.to_owned()
+}
+
+/// Replaces an age of seconds.
+fn age(text: &str) -> String {
+    let is_age = text.strip_suffix('s').is_some_and(|number| number.parse::<u32>().is_ok());
+    if is_age { "<age>" } else { text }.to_owned()
+}
+
+/// Returns the length of a prefix and of the characters of one sort that follow it.
+fn length_of(text: &str, prefix: &str, is_part: impl Fn(char) -> bool) -> Option<usize> {
+    let rest = text.strip_prefix(prefix)?;
+    Some(prefix.len() + rest.find(|character| !is_part(character)).unwrap_or(rest.len()))
 }
 
 /// Returns the part of a text that begins it and has a pattern: `x` is a hexadecimal digit, `d` a decimal one.
@@ -119,6 +166,25 @@ mod tests {
         let two = object("0a1b2c3d-0000-4000-8000-00000000ffff", "8", "2026-11-16T11:11:11Z");
         assert_eq!(normalized(one.clone()), normalized(two));
         assert_eq!(normalized(one)["metadata"]["uid"], "<uid 1>");
+    }
+
+    #[test]
+    fn generated_values_within_texts_are_made_equal() {
+        let text = |text: &str| normalized(json!({"message": text}))["message"].take();
+        for (one, other) in [
+            (r#"x \"resourceVersion\":\"7\"}"#, r#"x \"resourceVersion\":\"812\"}"#),
+            ("name kube-api-access-rbf5j.", "name kube-api-access-8rd9t."),
+            ("X509SHA256=2cad", "X509SHA256=1fff"),
+        ] {
+            assert_eq!(text(one), text(other));
+        }
+        assert_eq!(text("no resourceVersion is given"), "no resourceVersion is given");
+        let service =
+            |address: &str| normalized(json!({"spec": {"clusterIP": address, "clusterIPs": [address]}}));
+        assert_eq!(service("10.0.1.2"), service("10.0.200.3"));
+        assert_ne!(service("10.0.7.7"), service("10.0.7.8"));
+        let cells = |age: &str| normalized(json!({"cells": ["name", age]}));
+        assert_eq!(cells("0s"), cells("12s"));
     }
 
     #[test]

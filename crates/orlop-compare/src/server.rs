@@ -100,9 +100,11 @@ impl Own {
         let folder = tempfile::tempdir()?;
         let kubeconfig = folder.path().join("kubeconfig");
         let process = Command::new(program)
-            .args(["serve", "--ephemeral", "--kubeconfig"])
+            // kube-apiserver has no controllers of workloads either.
+            .args(["serve", "--ephemeral", "--controllers=-*", "--kubeconfig"])
             .arg(&kubeconfig)
             .stdout(Stdio::null())
+            .stderr(Stdio::null())
             .spawn()
             .with_context(|| format!("{} cannot be started", program.display()))?;
         let mut own = Self { process, kubeconfig, _folder: folder };
