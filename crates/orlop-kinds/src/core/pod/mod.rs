@@ -5,6 +5,7 @@ mod containers;
 mod defaults;
 mod environment;
 mod legacy_volumes;
+mod pod_resources;
 mod probes;
 mod resources;
 mod scheduling;

@@ -38,7 +38,7 @@ const STANDARD: &[&str] = &[
 /// Storage of claims; a quota names it `requests.storage`.
 const STORAGE: &str = "storage";
 
-fn is_huge_page(name: &str) -> bool {
+pub(super) fn is_huge_page(name: &str) -> bool {
     name.starts_with("hugepages-") || name.starts_with("requests.hugepages-")
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{
     PodSpecKind,
     containers::{self, PodContext},
-    resources, scheduling, security, volumes, windows,
+    pod_resources, resources, scheduling, security, volumes, windows,
 };
 use crate::{
     accessors::{flag, integer, list, map, mark_repeated, present, text, texts},
@@ -35,6 +35,7 @@ pub(crate) fn validate(spec: &Value, path: &FieldPath, spec_kind: PodSpecKind) -
         spec_kind,
     };
     errors.extend(containers::validate_containers(spec, &pod, path));
+    errors.extend(pod_resources::validate_pod_resources(spec, path));
     errors.extend(containers::validate_host_network_ports(spec, spec_kind, path));
     errors.extend(validation::require_supported(
         spec,
