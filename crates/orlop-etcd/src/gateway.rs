@@ -158,7 +158,7 @@ where
         Err(status) => Err(status),
     };
     match message {
-        Ok(message) => respond(StatusCode::OK, tonic::body::Body::new(full(message.to_string()))),
+        Ok(message) => respond(StatusCode::OK, tonic::body::Body::new(full(message))),
         Err(status) => failure(&status),
     }
 }
@@ -305,13 +305,15 @@ impl Messages {
     }
 }
 
-fn json_of(transcoder: &Transcoder, message: Bytes) -> Result<Value, Status> {
+/// Returns the JSON of a message, its fields in the order of their numbers.
+fn json_of(transcoder: &Transcoder, message: Bytes) -> Result<String, Status> {
+    let failed = |why: String| Status::internal(why);
     let decoded = DynamicMessage::decode(transcoder.output.clone(), message)
-        .map_err(|error| Status::internal(error.to_string()))?;
+        .map_err(|error| failed(error.to_string()))?;
     let options = SerializeOptions::new().use_proto_field_name(true);
-    decoded
-        .serialize_with_options(serde_json::value::Serializer, &options)
-        .map_err(|error| Status::internal(error.to_string()))
+    let mut json = serde_json::Serializer::new(Vec::new());
+    decoded.serialize_with_options(&mut json, &options).map_err(|error| failed(error.to_string()))?;
+    String::from_utf8(json.into_inner()).map_err(|error| failed(error.to_string()))
 }
 
 fn stream_response(transcoder: &'static Transcoder, messages: Messages) -> Response<tonic::body::Body> {
@@ -323,8 +325,8 @@ fn stream_response(transcoder: &'static Transcoder, messages: Messages) -> Respo
             Err(status) => Err(status),
         };
         let (line, next) = match message {
-            Ok(message) => (json!({"result": message}), Some(messages)),
-            Err(status) => (json!({"error": stream_error(&status)}), None),
+            Ok(message) => (format!("{{\"result\":{message}}}"), Some(messages)),
+            Err(status) => (json!({"error": stream_error(&status)}).to_string(), None),
         };
         Some((Ok(Bytes::from(format!("{line}\n"))), next))
     });
@@ -342,11 +344,11 @@ fn respond(code: StatusCode, body: tonic::body::Body) -> Response<tonic::body::B
     response
 }
 
-/// Returns an error as etcd 3.5 and 3.6 word it together.
+/// Returns an error. Clients of old versions look for `error`.
 fn failure(status: &Status) -> Response<tonic::body::Body> {
-    let (message, code) = (status.message(), i32::from(status.code()));
-    let body = json!({"error": message, "code": code, "message": message, "details": []});
-    respond(http_code(status.code()), tonic::body::Body::new(full(body.to_string())))
+    let (message, code) = (Value::from(status.message()), i32::from(status.code()));
+    let body = format!("{{\"code\":{code},\"message\":{message},\"error\":{message}}}");
+    respond(http_code(status.code()), tonic::body::Body::new(full(body)))
 }
 
 fn stream_error(status: &Status) -> Value {

@@ -1,6 +1,8 @@
 //! The JSON gateway over HTTP/1.1.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod support;
+
 use std::time::Duration;
 
 use orlop_etcd::{Options, Server};
@@ -15,10 +17,10 @@ use tokio::{
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// A gateway, which stops when it is dropped.
+/// A gateway. Orlop's stops when it is dropped.
 struct Gateway {
     address: std::net::SocketAddr,
-    _stop: oneshot::Sender<()>,
+    _stop: Option<oneshot::Sender<()>>,
 }
 
 impl Gateway {
@@ -32,7 +34,7 @@ impl Gateway {
             let stopped = async { drop(stopped.await) };
             server.serve(listener.into(), None, stopped).await;
         });
-        Self { address, _stop: stop }
+        Self { address, _stop: Some(stop) }
     }
 
     /// Sends a request, and returns the connection after the response's head, and the status code.
@@ -130,4 +132,66 @@ async fn watch_is_a_stream_of_results() {
     gateway.post("/v3/kv/put", json!({"key": "Zm9v", "value": "YmFy"})).await;
     let event = next().await;
     assert_eq!(event["result"]["events"][0]["kv"]["value"], "YmFy");
+}
+
+/// Removes ids and terms, which differ between any two servers, and the field that only old clients need.
+fn comparable(mut answer: Value) -> Value {
+    if let Some(map) = answer.as_object_mut() {
+        map.remove("error");
+    }
+    if let Some(header) = answer.get_mut("header").and_then(Value::as_object_mut) {
+        header.retain(|field, _| field == "revision");
+    }
+    answer
+}
+
+#[tokio::test]
+async fn answers_match_etcd() {
+    let peer = support::peer::Peer::start(&[]).unwrap();
+    let address = peer.url.trim_start_matches("http://").parse().unwrap();
+    let (etcd, orlop) = (Gateway { address, _stop: None }, Gateway::start().await);
+    // A new etcd answers once it has elected itself.
+    let elected = async {
+        while etcd.post("/v3/kv/range", json!({"key": "Zm9v"})).await.0 != 200 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(DEADLINE, elected).await.unwrap();
+    let everything =
+        json!({"key": "AA==", "range_end": "AA==", "sort_order": "DESCEND", "sort_target": "KEY"});
+    let compare = json!([{"target": "VALUE", "key": "Zm9v", "value": "YmF6", "result": "EQUAL"}]);
+    for (path, body) in [
+        ("/v3/kv/put", json!({"key": "Zm9v", "value": "YmFy"})),
+        ("/v3/kv/put", json!({"key": "Zm9v", "value": "YmF6", "prev_kv": true})),
+        ("/v3/kv/put", json!({"key": "YQ==", "unknown": 1})),
+        ("/v3/kv/put", json!({})),
+        ("/v3/kv/range", everything),
+        ("/v3/kv/range", json!({"key": "Zm9v", "revision": 100})),
+        ("/v3/kv/range", json!({"key": "AA==", "rangeEnd": "AA==", "countOnly": true})),
+        ("/v3/kv/txn", json!({"compare": compare, "success": [{"requestRange": {"key": "Zm9v"}}]})),
+        ("/v3/kv/txn", json!({"compare": compare, "success": [{"request_put": {"key": "Yg=="}}]})),
+        ("/v3/kv/deleterange", json!({"key": "Yg==", "prev_kv": true})),
+        ("/v3/lease/grant", json!({"TTL": 60, "ID": 7})),
+        ("/v3/lease/grant", json!({"TTL": "60", "ID": "7"})),
+        ("/v3/lease/keepalive", json!({"ID": 99})),
+        ("/v3/lock/lock", json!({"name": "am9i", "lease": 7})),
+        ("/v3/lock/unlock", json!({"key": "am9iLzc="})),
+        ("/v3/election/leader", json!({"name": "bm9uZQ=="})),
+        ("/v3/election/campaign", json!({"name": "YQ==", "value": "Yg==", "lease": 7})),
+        ("/v3/election/leader", json!({"name": "YQ=="})),
+        ("/v3/election/proclaim", json!({"value": "Yg=="})),
+        ("/v3/lease/revoke", json!({"ID": 99})),
+        ("/v3/kv/lease/revoke", json!({"ID": 7})),
+        ("/v3/kv/compaction", json!({"revision": 3})),
+        ("/v3/auth/status", json!({})),
+        ("/v3/kv/nothing", json!({})),
+    ] {
+        let (theirs, ours) = (etcd.post(path, body.clone()).await, orlop.post(path, body.clone()).await);
+        let (mut their_body, mut our_body) = (comparable(theirs.1), comparable(ours.1));
+        if path.ends_with("keepalive") {
+            their_body = comparable(their_body["result"].take());
+            our_body = comparable(our_body["result"].take());
+        }
+        assert_eq!((ours.0, our_body), (theirs.0, their_body), "{path} {body}");
+    }
 }
