@@ -37,6 +37,7 @@ const LAYERS: &[&[&str]] = &[
     ],
     &["orlop-server", "orlop-etcd", "orlop-device"],
     &["orlop-typed", "orlop-test", "orlop-generate"],
+    &["orlop-aws"],
     &["slate", "slate-client", "slate-server", "slate-cli", "slate-operator", "slate-bench"],
     &["orlop", "orlop-bench", "orlop-fuzz", "orlop-compare"],
 ];

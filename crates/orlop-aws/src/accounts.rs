@@ -1,0 +1,255 @@
+//! Region, endpoint, account and role of an object.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use serde_json::Value;
+
+use crate::{
+    client::{Client, Failure, Result, Session},
+    cluster::{Cluster, Resource, text},
+    settings::Settings,
+};
+
+/// Wait for a role that is not known yet.
+const ROLE_RETRY: Duration = Duration::from_secs(15);
+
+/// Annotations and labels.
+type Notes = (BTreeMap<String, String>, BTreeMap<String, String>);
+
+/// Annotations and labels of namespaces, kept by a watch.
+#[derive(Debug, Default)]
+pub(crate) struct Namespaces {
+    known: Mutex<HashMap<String, Notes>>,
+}
+
+impl Namespaces {
+    /// Notes a namespace. True if its annotations or labels changed.
+    pub(crate) fn note(
+        &self,
+        name: &str,
+        annotations: BTreeMap<String, String>,
+        labels: BTreeMap<String, String>,
+    ) -> bool {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = (annotations, labels);
+        let old = known.insert(name.to_owned(), new.clone());
+        old.is_some_and(|old| old != new)
+    }
+
+    pub(crate) fn forget(&self, name: &str) {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+    }
+
+    pub(crate) fn annotation(&self, namespace: &str, key: &str) -> Option<String> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(namespace)?.0.get(key).cloned()
+    }
+
+    fn labels(&self, namespace: &str) -> BTreeMap<String, String> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(namespace).map(|(_, labels)| labels.clone()).unwrap_or_default()
+    }
+}
+
+pub(crate) fn namespace_resource() -> Resource {
+    Resource::new("", "v1", ("Namespace", "namespaces"), false)
+}
+
+pub(crate) fn config_map_resource() -> Resource {
+    Resource::new("", "v1", ("ConfigMap", "configmaps"), true)
+}
+
+pub(crate) fn selector_resource() -> Resource {
+    Resource::new("services.k8s.aws", "v1alpha1", ("IAMRoleSelector", "iamroleselectors"), false)
+}
+
+/// Chooses where calls go.
+#[derive(Debug)]
+pub(crate) struct Accounts {
+    pub(crate) cluster: Cluster,
+    pub(crate) client: Arc<Client>,
+    pub(crate) namespaces: Namespaces,
+    pub(crate) settings: Settings,
+}
+
+/// A session, and the selector that chose its role.
+#[derive(Debug)]
+pub(crate) struct Chosen {
+    pub(crate) session: Session,
+    pub(crate) selector: Option<String>,
+}
+
+impl Accounts {
+    /// Opens the session of an object of a service and kind.
+    pub(crate) async fn session(
+        &self,
+        object: &Value,
+        service: &str,
+        group: &str,
+        kind: &str,
+    ) -> Result<Chosen> {
+        let namespace = text(object, "/metadata/namespace").unwrap_or_default();
+        let annotation =
+            |key: &str| self.namespaces.annotation(namespace, &format!("services.k8s.aws/{key}"));
+        let known = text(object, "/status/ackResourceMetadata/region");
+        let asked = object.pointer("/metadata/annotations/services.k8s.aws~1region").and_then(Value::as_str);
+        let wanted = asked.map(str::to_owned).or_else(|| annotation("default-region"));
+        if let (Some(known), Some(wanted)) = (known, &wanted)
+            && known != wanted
+        {
+            return Err(Failure::Terminal(format!(
+                "Resource already exists in region {known}, but the desired state specifies region {wanted}. "
+            )));
+        }
+        let region = known.map(str::to_owned).or(wanted).unwrap_or_else(|| self.settings.region.clone());
+        let (role, selector) = self.role(object, namespace, service, group, kind).await?;
+        let endpoint = annotation("endpoint-url");
+        let version = env!("CARGO_PKG_VERSION");
+        let labels = object.pointer("/metadata/labels");
+        let label = |key: &str| labels.and_then(|labels| labels.get(key)).and_then(Value::as_str);
+        let composed =
+            label("app.kubernetes.io/managed-by") == Some("kro") || label("kro.run/owned") == Some("true");
+        let managed = if composed { "; ManagedBy/kro" } else { "" };
+        let agent = format!(
+            "aws-controllers-k8s/{group}-{version} (orlop-aws; CRDKind/{kind}; CRDVersion/v1alpha1{managed})"
+        );
+        let session = self.client.session(&region, role.as_deref(), endpoint.as_deref(), agent).await?;
+        if let Some(owner) = text(object, "/status/ackResourceMetadata/ownerAccountID")
+            && owner != session.account
+        {
+            return Err(Failure::Terminal(format!(
+                "Resource already exists in account {owner}, but the desired state specifies account {}. ",
+                session.account
+            )));
+        }
+        Ok(Chosen { session, selector })
+    }
+
+    async fn role(
+        &self,
+        object: &Value,
+        namespace: &str,
+        service: &str,
+        group: &str,
+        kind: &str,
+    ) -> Result<(Option<String>, Option<String>)> {
+        if self.settings.role_selectors {
+            return self.selected(object, namespace, group, kind).await;
+        }
+        if !self.settings.carm {
+            return Ok((None, None));
+        }
+        let annotation =
+            |key: &str| self.namespaces.annotation(namespace, &format!("services.k8s.aws/{key}"));
+        let (id, map) = match (annotation("team-id"), annotation("owner-account-id")) {
+            (Some(team), _) => (team, "ack-role-team-map"),
+            (None, Some(account)) => (account, "ack-role-account-map"),
+            (None, None) => return Ok((None, None)),
+        };
+        let missing = |cause: &str| Failure::Wait {
+            after: ROLE_RETRY,
+            message: format!(
+                "retrieving role ARN for account/team ID \"{id}\" from \"{map}\" configmap: {cause}"
+            ),
+        };
+        let found = self.cluster.get(&config_map_resource(), &self.settings.system_namespace, map).await?;
+        let Some(found) = found else { return Err(missing("CARM configmap not found")) };
+        let data = found.get("data");
+        let by_service = format!("{service}.{id}");
+        let role =
+            data.and_then(|data| data.get(&by_service).or_else(|| data.get(&id))).and_then(Value::as_str);
+        match role {
+            None => Err(missing("key not found in CARM configmap")),
+            Some("") => Err(missing("role value is empty in CARM configmap")),
+            Some(role) => Ok((Some(role.to_owned()), None)),
+        }
+    }
+
+    async fn selected(
+        &self,
+        object: &Value,
+        namespace: &str,
+        group: &str,
+        kind: &str,
+    ) -> Result<(Option<String>, Option<String>)> {
+        let all = self.cluster.list(&selector_resource(), "").await?;
+        let labels = self.namespaces.labels(namespace);
+        let labels = serde_json::to_value(labels).unwrap_or_default();
+        let matching: Vec<&Value> = all
+            .iter()
+            .filter(|selector| selects(&selector["spec"], object, namespace, &labels, group, kind))
+            .collect();
+        match matching.as_slice() {
+            [] => Ok((None, None)),
+            [one] => {
+                let arn = text(one, "/spec/arn").unwrap_or_default();
+                let described = format!(
+                    "roleARN: {arn}, selectorName: {}, selectorResourceVersion: {}",
+                    text(one, "/metadata/name").unwrap_or_default(),
+                    text(one, "/metadata/resourceVersion").unwrap_or_default()
+                );
+                Ok((Some(arn.to_owned()), Some(described)))
+            }
+            several => Err(Failure::Terminal(format!(
+                "multiple ({}) matching IAMRoleSelectors found",
+                several.len()
+            ))),
+        }
+    }
+}
+
+/// True if a selector's spec selects an object: all of its fields do, any item of a list does.
+fn selects(
+    spec: &Value,
+    object: &Value,
+    namespace: &str,
+    namespace_labels: &Value,
+    group: &str,
+    kind: &str,
+) -> bool {
+    let matches = |wanted: &Value, labels: Option<&Value>| {
+        wanted
+            .as_object()
+            .into_iter()
+            .flatten()
+            .all(|(key, value)| labels.and_then(|labels| labels.get(key)) == Some(value))
+    };
+    let names = spec["namespaceSelector"]["names"].as_array();
+    let by_name = names.is_none_or(|names| names.is_empty() || names.iter().any(|name| name == namespace));
+    let by_label =
+        matches(&spec["namespaceSelector"]["labelSelector"]["matchLabels"], Some(namespace_labels));
+    let types = spec["resourceTypeSelector"].as_array();
+    let by_type = types.is_none_or(|types| {
+        types.is_empty()
+            || types.iter().any(|wanted| {
+                let fits = |field: &str, value: &str| {
+                    wanted[field].as_str().is_none_or(|want| want.is_empty() || want == value)
+                };
+                fits("group", group) && fits("version", "v1alpha1") && fits("kind", kind)
+            })
+    });
+    let by_own = matches(&spec["resourceLabelSelector"]["matchLabels"], object.pointer("/metadata/labels"));
+    by_name && by_label && by_type && by_own
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::selects;
+
+    #[test]
+    fn selector_is_and_between_fields_and_or_inside_a_list() {
+        let spec = json!({"namespaceSelector": {"names": ["a", "b"]}, "resourceTypeSelector": [{"kind": "Role"}, {"group": "s3.services.k8s.aws"}]});
+        let object = json!({});
+        let yes = |namespace: &str, group: &str, kind: &str| {
+            selects(&spec, &object, namespace, &json!({}), group, kind)
+        };
+        assert!(yes("a", "iam.services.k8s.aws", "Role") && yes("b", "s3.services.k8s.aws", "Bucket"));
+        assert!(!yes("c", "iam.services.k8s.aws", "Role") && !yes("a", "iam.services.k8s.aws", "Policy"));
+    }
+}

@@ -1,0 +1,129 @@
+//! apigatewayv2 DomainName.
+
+use std::{sync::LazyLock, time::Duration};
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+
+use super::apigatewayv2::{arn, call, sync_tags};
+use crate::{
+    client::{ACM, APIGATEWAYV2, Failure, Result, Session, optional},
+    fields::{Case, Difference, from_json, parse, to_json},
+    kind::{About, Deletion, Kind, Object, Observed, Tags, differs},
+};
+
+#[derive(Debug)]
+pub(crate) struct DomainName;
+
+static ABOUT: About = About {
+    service: &APIGATEWAYV2,
+    kind: "DomainName",
+    plural: "domainnames",
+    spec: LazyLock::new(|| {
+        parse(
+            "domainName!
+             domainNameConfigurations[]{certificateARN certificateName endpointType
+                 ownershipVerificationCertificateARN securityPolicy}
+             mutualTLSAuthentication{truststoreURI truststoreVersion} tags~{}",
+        )
+    }),
+    status: LazyLock::new(|| {
+        parse(
+            "apiMappingSelectionExpression
+             domainNameConfigurations[]{apiGatewayDomainName hostedZoneID domainNameStatus domainNameStatusMessage}",
+        )
+    }),
+    adoption: &[("domainName", "spec.domainName")],
+    identity: &["domainName"],
+    references: &[],
+    terminal: &["BadRequestException"],
+    late: &[],
+    tags: Tags::Map("tags"),
+    resync: None,
+    actions: &[
+        "apigateway:GET",
+        "apigateway:POST",
+        "apigateway:PATCH",
+        "apigateway:PUT",
+        "apigateway:DELETE",
+        "acm:DescribeCertificate",
+        "iam:CreateServiceLinkedRole",
+        "s3:GetObject",
+    ],
+    columns: &[("DOMAIN", "string", ".spec.domainName")],
+};
+
+/// True if a certificate exists and waits for its validation.
+async fn is_pending(aws: &Session, certificate: &str) -> bool {
+    let answer = aws.json(&ACM, "DescribeCertificate", json!({"CertificateArn": certificate})).await;
+    answer.is_ok_and(|answer| answer["Certificate"]["Status"] == "PENDING_VALIDATION")
+}
+
+#[async_trait]
+impl Kind for DomainName {
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+
+    async fn read(&self, aws: &Session, object: &Object) -> Result<Option<Observed>> {
+        let name = object.need("domainName");
+        let read = call(aws, "GetDomainName", "GET", &["domainnames", name], None).await;
+        let Some(answer) = optional(read, &[])? else { return Ok(None) };
+        let spec = from_json(&ABOUT.spec, &answer, Case::Camel);
+        let status = from_json(&ABOUT.status, &answer, Case::Camel);
+        let states = answer["domainNameConfigurations"].as_array().into_iter().flatten();
+        let busy = states
+            .filter_map(|configuration| configuration["domainNameStatus"].as_str())
+            .find(|state| !state.is_empty() && *state != "AVAILABLE");
+        let pending = busy.map(|state| (format!("domain name is {state}"), Duration::from_secs(15)));
+        let arn = arn(aws, &format!("/domainnames/{name}"));
+        Ok(Some(Observed { spec, status, arn: Some(arn), pending, failed: None }))
+    }
+
+    async fn create(&self, aws: &Session, object: &Object) -> Result<Value> {
+        let body = to_json(&ABOUT.spec, &object.spec, Case::Camel);
+        match call(aws, "CreateDomainName", "POST", &["domainnames"], Some(body)).await {
+            Ok(_) => Ok(json!({})),
+            Err(failure) if failure.is(&["BadRequestException"]) => {
+                for configuration in object.spec["domainNameConfigurations"].as_array().into_iter().flatten()
+                {
+                    if let Some(certificate) = configuration["certificateARN"].as_str()
+                        && is_pending(aws, certificate).await
+                    {
+                        let message = format!("certificate {certificate} is not issued yet");
+                        return Err(Failure::Wait { after: Duration::from_secs(30), message });
+                    }
+                }
+                Err(failure)
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    async fn update(
+        &self,
+        aws: &Session,
+        object: &Object,
+        observed: &Observed,
+        changed: &[Difference],
+    ) -> Result<()> {
+        let name = object.need("domainName");
+        if differs(changed, "tags") {
+            sync_tags(aws, &arn(aws, &format!("/domainnames/{name}")), object, observed).await?;
+        }
+        if changed.iter().any(|difference| difference.field != "tags") {
+            let mut body = to_json(&ABOUT.spec, &object.spec, Case::Camel);
+            if let Some(fields) = body.as_object_mut() {
+                fields.retain(|name, _| !["domainName", "tags"].contains(&name.as_str()));
+            }
+            call(aws, "UpdateDomainName", "PATCH", &["domainnames", name], Some(body)).await?;
+        }
+        Ok(())
+    }
+
+    async fn delete(&self, aws: &Session, object: &Object, _: &Observed) -> Result<Deletion> {
+        let segments = ["domainnames", object.need("domainName")];
+        optional(call(aws, "DeleteDomainName", "DELETE", &segments, None).await, &[])?;
+        Ok(Deletion::Gone)
+    }
+}

@@ -1,0 +1,143 @@
+//! apigatewayv2 Stage.
+
+use std::sync::LazyLock;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+
+use super::apigatewayv2::{arn, call, sync_tags};
+use crate::{
+    client::{APIGATEWAYV2, Result, Session, optional},
+    fields::{Case, Difference, from_json, parse, to_json},
+    kind::{About, Deletion, Kind, Object, Observed, Reference, Tags, differs},
+};
+
+#[derive(Debug)]
+pub(crate) struct Stage;
+
+/// The API that a stage, route, integration or mapping belongs to.
+pub(super) const API: Reference = Reference {
+    field: "apiID",
+    reference: "apiRef",
+    target: ("apigatewayv2", "API"),
+    value: "status.apiID",
+    prefix: "",
+    required: true,
+    list: false,
+};
+
+static ABOUT: About = About {
+    service: &APIGATEWAYV2,
+    kind: "Stage",
+    plural: "stages",
+    spec: LazyLock::new(|| {
+        parse(
+            "accessLogSettings~{destinationARN~ format~} apiID^ apiRef@ autoDeploy:b~ clientCertificateID~
+             defaultRouteSettings{dataTraceEnabled:b detailedMetricsEnabled:b loggingLevel throttlingBurstLimit:i
+                 throttlingRateLimit:n}
+             deploymentID deploymentRef@ description~
+             routeSettings~{}{dataTraceEnabled:b detailedMetricsEnabled:b loggingLevel throttlingBurstLimit:i
+                 throttlingRateLimit:n}
+             stageName! stageVariables~{} tags~{}",
+        )
+    }),
+    status: LazyLock::new(|| {
+        parse("apiGatewayManaged:b createdDate:t lastDeploymentStatusMessage lastUpdatedDate:t")
+    }),
+    adoption: &[("apiID", "spec.apiID"), ("stageName", "spec.stageName")],
+    identity: &["apiID", "stageName"],
+    references: &[API],
+    terminal: &["BadRequestException"],
+    late: &[],
+    tags: Tags::Map("tags"),
+    resync: None,
+    actions: &[
+        "apigateway:GET",
+        "apigateway:POST",
+        "apigateway:PATCH",
+        "apigateway:PUT",
+        "apigateway:DELETE",
+    ],
+    columns: &[],
+};
+
+fn body(object: &Object) -> Value {
+    let mut body = to_json(&ABOUT.spec, &object.spec, Case::Camel);
+    let deploys = object.spec["autoDeploy"].as_bool().unwrap_or_default();
+    if let Some(fields) = body.as_object_mut() {
+        fields.remove("apiId");
+        if deploys {
+            fields.remove("deploymentId");
+        }
+    }
+    body
+}
+
+#[async_trait]
+impl Kind for Stage {
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+
+    async fn read(&self, aws: &Session, object: &Object) -> Result<Option<Observed>> {
+        let (api, name) = (object.need("apiID"), object.need("stageName"));
+        let read = call(aws, "GetStage", "GET", &["apis", api, "stages", name], None).await;
+        let Some(answer) = optional(read, &[])? else { return Ok(None) };
+        let mut spec = from_json(&ABOUT.spec, &answer, Case::Camel);
+        spec["apiID"] = json!(api);
+        let mut status = from_json(&ABOUT.status, &answer, Case::Camel);
+        if spec["autoDeploy"].as_bool() == Some(true)
+            && let Some(fields) = status.as_object_mut()
+        {
+            // It moves with each deployment, which is no change of the stage.
+            fields.remove("lastUpdatedDate");
+        }
+        let arn = arn(aws, &format!("/apis/{api}/stages/{name}"));
+        Ok(Some(Observed { spec, status, arn: Some(arn), ..Observed::default() }))
+    }
+
+    async fn create(&self, aws: &Session, object: &Object) -> Result<Value> {
+        call(aws, "CreateStage", "POST", &["apis", object.need("apiID"), "stages"], Some(body(object)))
+            .await?;
+        Ok(json!({}))
+    }
+
+    fn refine(&self, object: &Object, _: &Observed, changed: &mut Vec<Difference>) {
+        let deploys = object.spec["autoDeploy"].as_bool().unwrap_or_default();
+        changed.retain(|difference| difference.field != "deploymentID" || !deploys);
+    }
+
+    async fn update(
+        &self,
+        aws: &Session,
+        object: &Object,
+        observed: &Observed,
+        changed: &[Difference],
+    ) -> Result<()> {
+        let (api, name) = (object.need("apiID"), object.need("stageName"));
+        if differs(changed, "tags") {
+            sync_tags(aws, &arn(aws, &format!("/apis/{api}/stages/{name}")), object, observed).await?;
+        }
+        if changed.iter().any(|difference| difference.field != "tags") {
+            let mut body = body(object);
+            if let Some(fields) = body.as_object_mut() {
+                fields.retain(|name, _| !["stageName", "tags"].contains(&name.as_str()));
+                for (field, absent) in
+                    [("description", json!("")), ("stageVariables", json!({})), ("autoDeploy", json!(false))]
+                {
+                    if differs(changed, field) {
+                        fields.entry(field).or_insert(absent);
+                    }
+                }
+            }
+            call(aws, "UpdateStage", "PATCH", &["apis", api, "stages", name], Some(body)).await?;
+        }
+        Ok(())
+    }
+
+    async fn delete(&self, aws: &Session, object: &Object, _: &Observed) -> Result<Deletion> {
+        let segments = ["apis", object.need("apiID"), "stages", object.need("stageName")];
+        optional(call(aws, "DeleteStage", "DELETE", &segments, None).await, &[])?;
+        Ok(Deletion::Gone)
+    }
+}

@@ -1,0 +1,431 @@
+//! lambda Function.
+
+use std::{sync::LazyLock, time::Duration};
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+
+use crate::{
+    client::{Failure, LAMBDA, Result, Session, optional, path},
+    fields::{Case, Difference, from_json, parse, to_json},
+    kind::{
+        About, Deletion, Kind, Object, Observed, Reference, Tags, at, differs, tag_changes, tag_map, tags_of,
+    },
+};
+
+#[derive(Debug)]
+pub(crate) struct Function;
+
+static ABOUT: About = About {
+    service: &LAMBDA,
+    kind: "Function",
+    plural: "functions",
+    spec: LazyLock::new(|| {
+        parse(
+            "architectures[] code!^{imageURI s3Bucket s3BucketRef@ s3Key s3ObjectVersion sha256 zipFile:x}
+             codeSigningConfigARN~ codeSigningConfigRef@ deadLetterConfig~{targetARN~} description~
+             durableConfig{executionTimeout:i retentionPeriodInDays:i} environment~{variables~{}}
+             ephemeralStorage~{size:i~512} fileSystemConfigs~[]{arn localMountPath}
+             functionEventInvokeConfig{destinationConfig{onFailure{destination} onSuccess{destination}} functionName^
+                 maximumEventAgeInSeconds:i maximumRetryAttempts:i qualifier^}
+             handler imageConfig{command[] entryPoint[] workingDirectory} kmsKeyARN~>KMSKeyArn kmsKeyRef@ layers~[]
+             loggingConfig{applicationLogLevel logFormat logGroup systemLogLevel} memorySize:i~128 name! packageType
+             publish^:b reservedConcurrentExecutions:i role roleRef@ runtime snapStart{applyOn} tags~{}
+             tenancyConfig={tenantIsolationMode} timeout:i~3 tracingConfig{mode}
+             vpcConfig~{securityGroupIDs~[]>SecurityGroupIds securityGroupRefs[]@ subnetIDs~[]>SubnetIds subnetRefs[]@}",
+        )
+    }),
+    status: LazyLock::new(|| {
+        parse(
+            "codeSHA256 codeSize:i
+             imageConfigResponse{error{errorCode message} imageConfig{command[] entryPoint[] workingDirectory}}
+             lastModified lastUpdateStatus lastUpdateStatusReason lastUpdateStatusReasonCode
+             layerStatuses[]>Layers{arn codeSize:i signingJobARN signingProfileVersionARN} masterARN revisionID
+             signingJobARN signingProfileVersionARN state stateReason stateReasonCode version",
+        )
+    }),
+    adoption: &[("name", "spec.name")],
+    identity: &["name"],
+    references: &[
+        Reference {
+            field: "role",
+            reference: "roleRef",
+            target: ("iam", "Role"),
+            value: "status.ackResourceMetadata.arn",
+            prefix: "",
+            required: true,
+            list: false,
+        },
+        Reference {
+            field: "code.s3Bucket",
+            reference: "code.s3BucketRef",
+            target: ("s3", "Bucket"),
+            value: "spec.name",
+            prefix: "",
+            required: false,
+            list: false,
+        },
+    ],
+    terminal: &[],
+    late: &[],
+    tags: Tags::Map("tags"),
+    resync: None,
+    actions: &[
+        "lambda:GetFunction",
+        "lambda:CreateFunction",
+        "lambda:UpdateFunctionCode",
+        "lambda:UpdateFunctionConfiguration",
+        "lambda:DeleteFunction",
+        "lambda:GetFunctionConcurrency",
+        "lambda:PutFunctionConcurrency",
+        "lambda:DeleteFunctionConcurrency",
+        "lambda:GetFunctionEventInvokeConfig",
+        "lambda:PutFunctionEventInvokeConfig",
+        "lambda:DeleteFunctionEventInvokeConfig",
+        "lambda:GetFunctionCodeSigningConfig",
+        "lambda:PutFunctionCodeSigningConfig",
+        "lambda:DeleteFunctionCodeSigningConfig",
+        "lambda:TagResource",
+        "lambda:UntagResource",
+        "lambda:ListTags",
+        "lambda:GetLayerVersion",
+        "iam:PassRole",
+        "s3:GetObject",
+        "s3:GetObjectVersion",
+        "ecr:BatchGetImage",
+        "ecr:GetDownloadUrlForLayer",
+        "ec2:DescribeSubnets",
+        "ec2:DescribeSecurityGroups",
+        "ec2:DescribeVpcs",
+    ],
+    columns: &[("STATE", "string", ".status.state")],
+};
+
+/// Hash of where the code comes from, which AWS does not report.
+const CODE: &str = "lambda.services.k8s.aws/code";
+/// Marks functions whose concurrency or invoke configuration was set, so that their removal is noticed.
+const EXTRAS: &str = "lambda.services.k8s.aws/extras";
+
+const FUNCTIONS: [&str; 2] = ["2015-03-31", "functions"];
+
+fn function(name: &str, more: &[&str]) -> String {
+    let mut segments = FUNCTIONS.to_vec();
+    segments.push(name);
+    segments.extend(more);
+    path(&segments)
+}
+
+fn hash(text: &str) -> String {
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes());
+    digest.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Returns the hash of the code's location, without `sha256`, which only says what it should be.
+fn code_hash(object: &Object) -> String {
+    let mut code = object.spec["code"].clone();
+    if let Some(fields) = code.as_object_mut() {
+        fields.remove("sha256");
+        fields.retain(|name, _| !name.ends_with("Ref"));
+    }
+    hash(&code.to_string())
+}
+
+/// Separate settings that the object has or had.
+fn extras(object: &Object) -> Vec<&'static str> {
+    let had = object.annotations.get(EXTRAS).and_then(Value::as_str).unwrap_or_default();
+    ["reservedConcurrentExecutions", "functionEventInvokeConfig", "codeSigningConfigARN"]
+        .into_iter()
+        .filter(|field| object.spec.get(*field).is_some() || had.split(',').any(|name| name == *field))
+        .collect()
+}
+
+#[async_trait]
+impl Kind for Function {
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+
+    fn validate(&self, object: &Object) -> Result<()> {
+        if object.spec("packageType") == Some("Image") && object.spec("codeSigningConfigARN").is_some() {
+            return Err(Failure::Terminal(
+                "cannot set function code signing config when package type is Image".to_owned(),
+            ));
+        }
+        Ok(())
+    }
+
+    async fn read(&self, aws: &Session, object: &Object) -> Result<Option<Observed>> {
+        let name = object.need("name");
+        let read = aws.rest(&LAMBDA, "GetFunction", "GET", &function(name, &[]), None).await;
+        let Some(answer) = optional(read, &[])? else { return Ok(None) };
+        let configuration = &answer["Configuration"];
+        let mut spec = from_json(&ABOUT.spec, configuration, Case::Pascal);
+        let status = from_json(&ABOUT.status, configuration, Case::Pascal);
+        spec["name"] = json!(name);
+        spec["tags"] = answer["Tags"].clone();
+        spec["layers"] = configuration["Layers"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|layer| layer["Arn"].clone())
+            .collect();
+        if let Some(image) = answer["Code"]["ImageUri"].as_str() {
+            spec["code"] = json!({"imageURI": image});
+        }
+        if let Some(config) = configuration["ImageConfigResponse"].get("ImageConfig") {
+            let fields = parse("command[] entryPoint[] workingDirectory");
+            spec["imageConfig"] = from_json(&fields, config, Case::Pascal);
+        }
+        for field in extras(object) {
+            let (operation, address) = match field {
+                "reservedConcurrentExecutions" => {
+                    ("GetFunctionConcurrency", path(&["2019-09-30", "functions", name, "concurrency"]))
+                }
+                "functionEventInvokeConfig" => (
+                    "GetFunctionEventInvokeConfig",
+                    path(&["2019-09-25", "functions", name, "event-invoke-config"]),
+                ),
+                _ => (
+                    "GetFunctionCodeSigningConfig",
+                    path(&["2020-06-30", "functions", name, "code-signing-config"]),
+                ),
+            };
+            let answer = optional(aws.rest(&LAMBDA, operation, "GET", &address, None).await, &[])?;
+            let Some(answer) = answer else { continue };
+            match field {
+                "reservedConcurrentExecutions" => {
+                    spec[field] = answer["ReservedConcurrentExecutions"].clone();
+                }
+                "codeSigningConfigARN" => spec[field] = answer["CodeSigningConfigArn"].clone(),
+                _ => {
+                    let own: Vec<_> =
+                        ABOUT.spec.iter().filter(|known| known.name == field).cloned().collect();
+                    let wrapped = json!({"FunctionEventInvokeConfig": answer});
+                    spec[field] = from_json(&own, &wrapped, Case::Pascal)[field].clone();
+                }
+            }
+        }
+        let text = |field: &str| configuration[field].as_str().unwrap_or_default();
+        let five = Duration::from_secs(5);
+        let (state, update) = (text("State"), text("LastUpdateStatus"));
+        let pending = match (state, update) {
+            ("Pending" | "Deleting", _) => {
+                Some((format!("function in '{state}' state, cannot be modified or deleted"), five))
+            }
+            (_, "InProgress") => Some(("an update of the function is in progress".to_owned(), five)),
+            _ => None,
+        };
+        let failed = match (state, update) {
+            ("Failed", _) => Some(format!("function failed: {}", text("StateReason"))),
+            (_, "Failed") => Some(format!("the last update failed: {}", text("LastUpdateStatusReason"))),
+            _ => None,
+        };
+        let arn = configuration["FunctionArn"].as_str().map(str::to_owned);
+        Ok(Some(Observed { spec, status, arn, pending, failed }))
+    }
+
+    async fn create(&self, aws: &Session, object: &Object) -> Result<Value> {
+        let mut body = to_json(&ABOUT.spec, &object.spec, Case::Pascal);
+        if let Some(fields) = body.as_object_mut() {
+            for field in ["ReservedConcurrentExecutions", "FunctionEventInvokeConfig", "Name"] {
+                fields.remove(field);
+            }
+            if let Some(code) = fields.get_mut("Code").and_then(Value::as_object_mut) {
+                code.remove("Sha256");
+            }
+        }
+        body["FunctionName"] = json!(object.need("name"));
+        aws.rest(&LAMBDA, "CreateFunction", "POST", &path(&FUNCTIONS), Some(body)).await?;
+        Ok(json!({}))
+    }
+
+    fn annotations(&self, object: &Object) -> Vec<(&'static str, String)> {
+        let mut all = vec![(CODE, code_hash(object))];
+        let extras = extras(object);
+        if !extras.is_empty() {
+            all.push((EXTRAS, extras.join(",")));
+        }
+        all
+    }
+
+    fn refine(&self, object: &Object, observed: &Observed, changed: &mut Vec<Difference>) {
+        let mut add = |field: &str, path: &str| {
+            changed.push(Difference { field: field.to_owned(), path: path.to_owned() });
+        };
+        if let Some(image) = object.spec("code.imageURI")
+            && at(&observed.spec, "code.imageURI").and_then(Value::as_str) != Some(image)
+        {
+            add("code", "code.imageURI");
+        }
+        if let Some(hash) = object.spec("code.sha256")
+            && observed.status["codeSHA256"].as_str().is_some_and(|seen| seen != hash)
+        {
+            add("code", "code.sha256");
+        }
+        let known = object.annotations.get(CODE).and_then(Value::as_str);
+        if known.is_some_and(|known| known != code_hash(object)) {
+            add("code", "code");
+        }
+        for field in extras(object) {
+            if object.spec.get(field).is_none() && at(&observed.spec, field).is_some() {
+                add(field, field);
+            }
+        }
+        // A missing package type is Zip, and code has its own update.
+        changed
+            .retain(|difference| difference.field != "packageType" || object.spec("packageType").is_some());
+    }
+
+    async fn update(
+        &self,
+        aws: &Session,
+        object: &Object,
+        observed: &Observed,
+        changed: &[Difference],
+    ) -> Result<()> {
+        let name = object.need("name");
+        if let Some((message, after)) = &observed.pending {
+            return Err(Failure::Wait { after: *after, message: message.clone() });
+        }
+        if differs(changed, "tenancyConfig") {
+            return Err(Failure::Terminal(
+                "tenancy config cannot be modified after function creation".to_owned(),
+            ));
+        }
+        if differs(changed, "tags") {
+            let arn = observed.arn.as_deref().unwrap_or_default();
+            let address = path(&["2017-03-31", "tags", arn]);
+            let (add, remove) =
+                tag_changes(&tags_of(object.spec.get("tags")), &tags_of(observed.spec.get("tags")));
+            if !remove.is_empty() {
+                let keys: Vec<_> = remove.iter().map(|key| ("tagKeys", key.as_str())).collect();
+                aws.rest_query(&LAMBDA, "UntagResource", "DELETE", &address, &keys, None).await?;
+            }
+            if !add.is_empty() {
+                aws.rest(&LAMBDA, "TagResource", "POST", &address, Some(json!({"Tags": tag_map(&add)})))
+                    .await?;
+            }
+        }
+        if differs(changed, "reservedConcurrentExecutions") {
+            let address = path(&["2017-10-31", "functions", name, "concurrency"]);
+            match object.spec.get("reservedConcurrentExecutions") {
+                Some(number) => {
+                    let body = json!({"ReservedConcurrentExecutions": number});
+                    aws.rest(&LAMBDA, "PutFunctionConcurrency", "PUT", &address, Some(body)).await?
+                }
+                None => aws.rest(&LAMBDA, "DeleteFunctionConcurrency", "DELETE", &address, None).await?,
+            };
+        }
+        if differs(changed, "functionEventInvokeConfig") {
+            let address = path(&["2019-09-25", "functions", name, "event-invoke-config"]);
+            let wire = to_json(&ABOUT.spec, &object.spec, Case::Pascal);
+            match wire.get("FunctionEventInvokeConfig") {
+                Some(body) => {
+                    aws.rest(&LAMBDA, "PutFunctionEventInvokeConfig", "PUT", &address, Some(body.clone()))
+                        .await?
+                }
+                None => {
+                    aws.rest(&LAMBDA, "DeleteFunctionEventInvokeConfig", "DELETE", &address, None).await?
+                }
+            };
+        }
+        if differs(changed, "codeSigningConfigARN") {
+            let address = path(&["2020-06-30", "functions", name, "code-signing-config"]);
+            match object.spec("codeSigningConfigARN") {
+                Some(arn) => {
+                    let body = json!({"CodeSigningConfigArn": arn});
+                    aws.rest(&LAMBDA, "PutFunctionCodeSigningConfig", "PUT", &address, Some(body)).await?
+                }
+                None => {
+                    aws.rest(&LAMBDA, "DeleteFunctionCodeSigningConfig", "DELETE", &address, None).await?
+                }
+            };
+        }
+        if differs(changed, "code") || differs(changed, "architectures") {
+            update_code(aws, object).await?;
+            // The function may be busy with it; configuration follows in the next pass.
+            let rest = ["code", "architectures", "tags"];
+            if changed.iter().any(|difference| !rest.contains(&difference.field.as_str())) {
+                return Err(Failure::wait(2, "code is being updated; configuration follows"));
+            }
+            return Ok(());
+        }
+        update_configuration(aws, object, changed).await
+    }
+
+    fn translate(&self, failure: Failure) -> Failure {
+        let text = failure.to_string();
+        let after = match failure.code() {
+            Some("ResourceConflictException") => 3,
+            // A new role takes some seconds to be known to Lambda.
+            Some("InvalidParameterValueException") if text.contains("cannot be assumed by Lambda") => 5,
+            Some("InvalidParameterValueException") if text.contains("Source image") => 60,
+            _ => return failure,
+        };
+        Failure::wait(after, text)
+    }
+
+    async fn delete(&self, aws: &Session, object: &Object, _: &Observed) -> Result<Deletion> {
+        let address = function(object.need("name"), &[]);
+        optional(aws.rest(&LAMBDA, "DeleteFunction", "DELETE", &address, None).await, &[])?;
+        Ok(Deletion::Pending(Duration::from_millis(200)))
+    }
+}
+
+async fn update_code(aws: &Session, object: &Object) -> Result<()> {
+    let mut body = to_json(&ABOUT.spec, &object.spec, Case::Pascal)["Code"].clone();
+    if let Some(fields) = body.as_object_mut() {
+        fields.remove("Sha256");
+    }
+    if let Some(architectures) = object.spec.get("architectures") {
+        body["Architectures"] = architectures.clone();
+    }
+    if object.spec["publish"].as_bool() == Some(true) {
+        body["Publish"] = json!(true);
+    }
+    let address = function(object.need("name"), &["code"]);
+    aws.rest(&LAMBDA, "UpdateFunctionCode", "PUT", &address, Some(body)).await?;
+    Ok(())
+}
+
+async fn update_configuration(aws: &Session, object: &Object, changed: &[Difference]) -> Result<()> {
+    let separate = [
+        "tags",
+        "reservedConcurrentExecutions",
+        "functionEventInvokeConfig",
+        "codeSigningConfigARN",
+        "code",
+        "architectures",
+        "packageType",
+        "name",
+        "publish",
+        "tenancyConfig",
+    ];
+    if changed.iter().all(|difference| separate.contains(&difference.field.as_str())) {
+        return Ok(());
+    }
+    let wire = to_json(&ABOUT.spec, &object.spec, Case::Pascal);
+    let mut body = json!({});
+    for field in ABOUT.spec.iter().filter(|field| !separate.contains(&field.name.as_str())) {
+        let name = field.wire_name(Case::Pascal);
+        let value = wire.get(&name).cloned().or_else(|| {
+            // A field that went is sent as what absence means.
+            differs(changed, &field.name).then(|| match field.name.as_str() {
+                "timeout" => json!(3),
+                "memorySize" => json!(128),
+                "ephemeralStorage" => json!({"Size": 512}),
+                "environment" => json!({"Variables": {}}),
+                "vpcConfig" => json!({"SubnetIds": [], "SecurityGroupIds": []}),
+                "deadLetterConfig" => json!({"TargetArn": ""}),
+                "layers" | "fileSystemConfigs" => json!([]),
+                _ => json!(""),
+            })
+        });
+        if let Some(value) = value {
+            body[name] = value;
+        }
+    }
+    let address = function(object.need("name"), &["configuration"]);
+    aws.rest(&LAMBDA, "UpdateFunctionConfiguration", "PUT", &address, Some(body)).await?;
+    Ok(())
+}

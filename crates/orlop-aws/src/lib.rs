@@ -1,0 +1,31 @@
+//! AWS from Kubernetes: controllers of ACK's kinds, against any Kubernetes API.
+//!
+//! A kind is one file in `kinds`: its fields in a short notation, its calls, and what the notation cannot say about its
+//! comparison. Everything else is done once: the protocols and the signature (`client`), references, adoption, tags,
+//! conditions, retries (`reconcile`).
+//!
+//! Modules from the bottom up: `fields`, `client`, `policy`; `kind`, `kinds`; `cluster`, `conditions`, `settings`;
+//! `references`, `accounts`; `reconcile`, `field_export`, `crds`; `controller`.
+
+mod accounts;
+mod client;
+mod cluster;
+mod conditions;
+mod controller;
+mod crds;
+mod field_export;
+mod fields;
+mod iam_policy;
+mod kind;
+mod kinds;
+mod policy;
+mod rbac;
+mod reconcile;
+mod references;
+mod settings;
+
+pub use controller::{NAME, Observer, is_synced, run};
+pub use crds::definitions;
+pub use iam_policy::{iam_action, iam_policy};
+pub use rbac::{network_policy, rbac};
+pub use settings::Settings;

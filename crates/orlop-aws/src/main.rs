@@ -1,0 +1,222 @@
+//! `orlop-aws`: controllers of ACK's kinds.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use anyhow::{Context as _, bail};
+use clap::Parser;
+use orlop_aws::{NAME, Observer, Settings, definitions, iam_policy, network_policy, rbac, run};
+use orlop_client::{Client, Config};
+use orlop_controllers::runtime::{LeaderElection, Manager};
+use serde_json::Value;
+
+/// AWS from Kubernetes: controllers of ACK's kinds, against any Kubernetes.
+#[derive(Debug, Parser)]
+#[command(name = "orlop-aws", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Run the controllers against the cluster of the kubeconfig, or of the pod they run in.
+    Run(Box<Run>),
+    /// Print the CRDs. The controllers install them themselves.
+    Crd(Kinds),
+    /// Print ServiceAccount, ClusterRoles and NetworkPolicy.
+    Rbac {
+        #[command(flatten)]
+        kinds: Kinds,
+        /// Namespace of the controllers.
+        #[arg(long, default_value = "ack-system")]
+        namespace: String,
+    },
+    /// Print the least-privilege IAM policy of the kinds.
+    IamPolicy {
+        #[command(flatten)]
+        kinds: Kinds,
+        /// Account whose resources the policy names.
+        #[arg(long, default_value = "*")]
+        account: String,
+        /// Region whose resources the policy names.
+        #[arg(long, default_value = "*")]
+        region: String,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct Kinds {
+    /// Kinds to reconcile, separated by commas. Others are left to other controllers.
+    #[arg(long, visible_alias = "reconcile-resources", value_delimiter = ',')]
+    kinds: Vec<String>,
+}
+
+#[derive(Debug, clap::Args)]
+struct Run {
+    #[command(flatten)]
+    kinds: Kinds,
+    /// Region of objects that name none.
+    #[arg(long, env = "AWS_REGION")]
+    aws_region: Option<String>,
+    /// Endpoint of all services, in place of AWS' own.
+    #[arg(long)]
+    aws_endpoint_url: Option<String>,
+    /// Endpoint of STS.
+    #[arg(long)]
+    aws_identity_endpoint_url: Option<String>,
+    /// Allow endpoints without TLS.
+    #[arg(long)]
+    allow_unsafe_aws_endpoint_urls: bool,
+    /// Seconds that a request may take; 0 is no limit.
+    #[arg(long, default_value_t = 60)]
+    http_client_timeout: u64,
+    /// Factor on the call rates that AWS documents; 0 is no limit.
+    #[arg(long, default_value_t = 1.0)]
+    call_rate_scale: f64,
+    /// Namespaces to watch, separated by commas. None is all.
+    #[arg(long, value_delimiter = ',')]
+    watch_namespace: Vec<String>,
+    /// Policy for AWS resources when their objects are deleted.
+    #[arg(long, default_value = "delete", value_parser = ["delete", "retain"])]
+    deletion_policy: String,
+    /// Seconds after which a deletion that AWS does not let happen is given up; 0 is never.
+    #[arg(long, default_value_t = 1800)]
+    deletion_timeout_seconds: u64,
+    /// Seconds between looks at AWS while nothing changes; 0 is 10 hours.
+    #[arg(long, default_value_t = 0)]
+    reconcile_default_resync_seconds: u64,
+    /// The same for a kind: Kind=seconds. May be given several times.
+    #[arg(long, value_name = "KIND=SECONDS")]
+    reconcile_resource_resync_seconds: Vec<String>,
+    /// Objects reconciled at once.
+    #[arg(long, default_value_t = 16)]
+    reconcile_default_max_concurrent_syncs: usize,
+    /// Tags of every resource: key=value, separated by commas.
+    #[arg(long, value_delimiter = ',')]
+    resource_tags: Vec<String>,
+    /// Allow references to other namespaces.
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    enable_cross_namespace: bool,
+    /// Roles of other accounts by ConfigMap.
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    enable_carm: bool,
+    /// Roles by IAMRoleSelector. Needs --enable-carm=false.
+    #[arg(long)]
+    enable_iam_role_selector: bool,
+    /// Namespace of the ConfigMaps with roles.
+    #[arg(long, env = "ACK_SYSTEM_NAMESPACE", default_value = "ack-system")]
+    system_namespace: String,
+    /// Run without a lease: for a single process.
+    #[arg(long)]
+    no_leader_election: bool,
+}
+
+impl Run {
+    fn settings(&self) -> anyhow::Result<Settings> {
+        let Some(region) = self.aws_region.clone().filter(|region| !region.is_empty()) else {
+            bail!(
+                "unable to start service controller as AWS region is missing. Please pass --aws-region flag"
+            );
+        };
+        for endpoint in [&self.aws_endpoint_url, &self.aws_identity_endpoint_url].into_iter().flatten() {
+            if !endpoint.starts_with("https://") && !self.allow_unsafe_aws_endpoint_urls {
+                bail!(
+                    "using an unsafe endpoint is not allowed. Set --allow-unsafe-aws-endpoint-urls to allow {endpoint}"
+                );
+            }
+        }
+        if self.enable_iam_role_selector && self.enable_carm {
+            bail!("--enable-iam-role-selector needs --enable-carm=false");
+        }
+        let default = Settings::default();
+        let pair = |text: &String| {
+            let (key, value) = text.split_once('=').with_context(|| format!("{text} is not key=value"))?;
+            anyhow::Ok((key.to_owned(), value.to_owned()))
+        };
+        let mut resync_of = BTreeMap::new();
+        for text in &self.reconcile_resource_resync_seconds {
+            let (kind, seconds) = pair(text)?;
+            let seconds = seconds.parse().with_context(|| format!("{text}: not a number of seconds"))?;
+            resync_of.insert(kind, Duration::from_secs(seconds));
+        }
+        Ok(Settings {
+            region,
+            endpoint: self.aws_endpoint_url.clone(),
+            identity_endpoint: self.aws_identity_endpoint_url.clone(),
+            http_timeout: Duration::from_secs(self.http_client_timeout),
+            rate_scale: self.call_rate_scale,
+            kinds: self.kinds.kinds.clone(),
+            namespaces: self.watch_namespace.clone(),
+            retain: self.deletion_policy == "retain",
+            resync: match self.reconcile_default_resync_seconds {
+                0 => default.resync,
+                seconds => Duration::from_secs(seconds),
+            },
+            resync_of,
+            workers: self.reconcile_default_max_concurrent_syncs.max(1),
+            tags: match self.resource_tags.is_empty() {
+                true => default.tags,
+                false => self.resource_tags.iter().map(pair).collect::<anyhow::Result<_>>()?,
+            },
+            cross_namespace: self.enable_cross_namespace,
+            carm: self.enable_carm,
+            role_selectors: self.enable_iam_role_selector,
+            system_namespace: self.system_namespace.clone(),
+            delete_timeout: Duration::from_secs(self.deletion_timeout_seconds),
+            ..default
+        })
+    }
+
+    async fn run(&self) -> anyhow::Result<()> {
+        let settings = self.settings()?;
+        let config = Config::infer().context("no cluster is configured")?;
+        let client = Client::connect(config).await?;
+        let election = LeaderElection::new(format!("orlop-aws-{}", std::process::id()));
+        let mut manager =
+            Manager::new(client).with_leader_election((!self.no_leader_election).then_some(election));
+        let observer = Observer::default();
+        manager.register(NAME, move |context| run(context, settings.clone(), observer.clone()));
+        manager.run(stopped()).await;
+        Ok(())
+    }
+}
+
+/// Waits for a signal to stop.
+async fn stopped() {
+    let terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate());
+    match terminate {
+        Ok(mut terminate) => tokio::select! {
+            _ = terminate.recv() => {}
+            _ = tokio::signal::ctrl_c() => {}
+        },
+        Err(_) => drop(tokio::signal::ctrl_c().await),
+    }
+}
+
+fn print(objects: &[Value]) -> anyhow::Result<()> {
+    for object in objects {
+        println!("---\n{}", serde_saphyr::to_string(object)?.trim_end());
+    }
+    Ok(())
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let with = |kinds: Kinds| Settings { kinds: kinds.kinds, ..Settings::default() };
+    match Arguments::parse().command {
+        Command::Run(arguments) => arguments.run().await,
+        Command::Crd(kinds) => print(&definitions(&with(kinds))),
+        Command::Rbac { kinds, namespace } => {
+            let mut objects = rbac(&with(kinds), &namespace);
+            objects.push(network_policy(&namespace));
+            print(&objects)
+        }
+        Command::IamPolicy { kinds, account, region } => {
+            let settings = Settings { region, ..with(kinds) };
+            println!("{}", serde_json::to_string_pretty(&iam_policy(&settings, &account))?);
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Manifests: the rights of the controllers and the traffic that they need.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use crate::{kinds::KINDS, settings::Settings};
+
+/// Returns ServiceAccount, ClusterRole and ClusterRoleBinding, and a ClusterRole for users to read status.
+pub fn rbac(settings: &Settings, namespace: &str) -> Vec<Value> {
+    let rule = |group: &str, resources: &[String], verbs: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
+    let mut groups: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut secrets = false;
+    for kind in KINDS.iter().filter(|kind| settings.has_kind(kind.about().kind)) {
+        let about = kind.about();
+        groups.entry(about.group()).or_default().insert(about.plural.to_owned());
+        secrets |= about.kind == "Certificate";
+        for reference in about.references {
+            let resource = crate::references::resource_of(reference.target.0, reference.target.1);
+            groups.entry(resource.group).or_default().insert(resource.plural);
+        }
+    }
+    groups.insert(
+        "services.k8s.aws".to_owned(),
+        ["fieldexports", "iamroleselectors"].map(str::to_owned).into(),
+    );
+    let mut rules = Vec::new();
+    let mut read = Vec::new();
+    for (group, plurals) in &groups {
+        let plurals: Vec<String> = plurals.iter().cloned().collect();
+        let statuses: Vec<String> = plurals.iter().map(|plural| format!("{plural}/status")).collect();
+        rules.push(rule(group, &plurals, &["get", "list", "watch", "create", "update", "patch", "delete"]));
+        rules.push(rule(group, &statuses, &["get", "update", "patch"]));
+        read.push(rule(group, &plurals, &["get", "list", "watch"]));
+    }
+    let one = |name: &str| vec![name.to_owned()];
+    rules.push(rule("", &one("namespaces"), &["get", "list", "watch"]));
+    rules.push(rule("", &one("configmaps"), &["get", "list", "watch", "patch"]));
+    if secrets {
+        rules.push(rule("", &one("secrets"), &["get", "patch"]));
+    }
+    rules.push(rule("", &one("events"), &["create", "patch"]));
+    rules.push(rule(
+        "coordination.k8s.io",
+        &one("leases"),
+        &["get", "list", "watch", "create", "update", "patch"],
+    ));
+    let definitions = one("customresourcedefinitions");
+    rules.push(rule(
+        "apiextensions.k8s.io",
+        &definitions,
+        &["get", "list", "watch", "create", "update", "patch"],
+    ));
+    let api = "rbac.authorization.k8s.io/v1";
+    vec![
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "orlop-aws", "namespace": namespace,
+            "annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::ACCOUNT:role/orlop-aws"}}}),
+        json!({"apiVersion": api, "kind": "ClusterRole", "metadata": {"name": "orlop-aws"}, "rules": rules}),
+        json!({"apiVersion": api, "kind": "ClusterRoleBinding", "metadata": {"name": "orlop-aws"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "orlop-aws"},
+            "subjects": [{"kind": "ServiceAccount", "name": "orlop-aws", "namespace": namespace}]}),
+        json!({"apiVersion": api, "kind": "ClusterRole", "metadata": {"name": "orlop-aws-view",
+            "labels": {"rbac.authorization.k8s.io/aggregate-to-view": "true"}}, "rules": read}),
+    ]
+}
+
+/// Returns a NetworkPolicy: egress to DNS, to the API server and to AWS, all by TLS.
+pub fn network_policy(namespace: &str) -> Value {
+    let port = |protocol: &str, port: u16| json!({"protocol": protocol, "port": port});
+    json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+        "metadata": {"name": "orlop-aws", "namespace": namespace},
+        "spec": {"podSelector": {"matchLabels": {"app.kubernetes.io/name": "orlop-aws"}}, "policyTypes": ["Ingress", "Egress"],
+            "ingress": [{"ports": [port("TCP", 8080)]}],
+            "egress": [{"ports": [port("UDP", 53), port("TCP", 53)]}, {"ports": [port("TCP", 443), port("TCP", 6443)]}]}})
+}

@@ -1,0 +1,96 @@
+//! Settings of the controllers.
+
+use std::{collections::BTreeMap, time::Duration};
+
+/// Settings of the controllers. The defaults are ACK's where ACK has them.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Region of objects that name none.
+    pub region: String,
+    /// Endpoint of all services, in place of AWS' own.
+    pub endpoint: Option<String>,
+    /// Endpoint of STS.
+    pub identity_endpoint: Option<String>,
+    /// Limit on each HTTP request.
+    pub http_timeout: Duration,
+    /// Factor on the call rates that AWS documents; 0 is no limit.
+    pub rate_scale: f64,
+    /// Kinds to reconcile; none is all.
+    pub kinds: Vec<String>,
+    /// Namespaces to watch; none is all.
+    pub namespaces: Vec<String>,
+    /// Keeps AWS resources when their objects are deleted.
+    pub retain: bool,
+    /// Time between looks at AWS while nothing changes.
+    pub resync: Duration,
+    /// The same for single kinds.
+    pub resync_of: BTreeMap<String, Duration>,
+    /// Objects reconciled at once.
+    pub workers: usize,
+    /// Tags of every resource, with placeholders such as `%K8S_NAMESPACE%`.
+    pub tags: Vec<(String, String)>,
+    /// Allows references to other namespaces.
+    pub cross_namespace: bool,
+    /// Cross-account roles by ConfigMap.
+    pub carm: bool,
+    /// Roles by IAMRoleSelector.
+    pub role_selectors: bool,
+    /// Namespace of the ConfigMaps.
+    pub system_namespace: String,
+    /// First wait after a transient failure. It doubles with each, six times at most.
+    pub retry_base: Duration,
+    /// Factor on every fixed wait, so that tests need not wait as long as AWS would.
+    pub wait_scale: f64,
+    /// Time after which a deletion that AWS does not let happen is given up, and what is left reported. 0 is never.
+    pub delete_timeout: Duration,
+    /// Variables `AWS_*` in place of those of the process.
+    pub environment: Option<BTreeMap<String, String>>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let tag = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        Self {
+            region: String::new(),
+            endpoint: None,
+            identity_endpoint: None,
+            http_timeout: Duration::from_secs(60),
+            rate_scale: 1.0,
+            kinds: Vec::new(),
+            namespaces: Vec::new(),
+            retain: false,
+            resync: Duration::from_secs(10 * 3600),
+            resync_of: BTreeMap::new(),
+            workers: 16,
+            tags: vec![
+                tag("services.k8s.aws/controller-version", "%CONTROLLER_SERVICE%-%CONTROLLER_VERSION%"),
+                tag("services.k8s.aws/namespace", "%K8S_NAMESPACE%"),
+            ],
+            cross_namespace: true,
+            carm: true,
+            role_selectors: false,
+            system_namespace: "ack-system".to_owned(),
+            retry_base: Duration::from_secs(15),
+            wait_scale: 1.0,
+            delete_timeout: Duration::from_secs(1800),
+            environment: None,
+        }
+    }
+}
+
+impl Settings {
+    /// Returns a fixed wait, scaled.
+    pub(crate) fn wait(&self, time: Duration) -> Duration {
+        time.mul_f64(self.wait_scale.max(0.0))
+    }
+
+    /// Returns the wait after a number of failures, with jitter so that objects do not come back together.
+    pub(crate) fn backoff(&self, failures: u32) -> Duration {
+        let wait = self.retry_base * 2_u32.pow(failures.min(6));
+        wait.mul_f64(0.9 + 0.2 * rand::random::<f64>())
+    }
+
+    pub(crate) fn has_kind(&self, kind: &str) -> bool {
+        self.kinds.is_empty() || self.kinds.iter().any(|known| known == kind)
+    }
+}

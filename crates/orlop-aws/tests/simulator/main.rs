@@ -1,0 +1,11 @@
+//! The controllers against simulators of AWS from PyPI, behind a proxy that injects faults.
+//!
+//! Moto and ministack run on loopback, as children of this process that end with it. Neither throttles, times out or
+//! returns stale reads, so a proxy of our own does.
+
+mod faults;
+mod harness;
+mod kinds;
+mod proxy;
+mod semantics;
+mod simulators;

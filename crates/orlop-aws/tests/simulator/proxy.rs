@@ -1,0 +1,194 @@
+//! A proxy in front of a simulator that injects faults and counts calls.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http::{Request, Response};
+use http_body_util::{BodyExt as _, Full};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::{TokioExecutor, TokioIo},
+};
+use tokio::{net::TcpListener, task::JoinHandle};
+
+/// A fault.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Fault {
+    Delay(Duration),
+    /// An answer of the proxy's own: status and code.
+    Answer(u16, &'static str),
+    /// The call happens, its answer is lost.
+    CutAfterSend,
+    /// The call does not happen.
+    CutBefore,
+}
+
+/// A fault for calls whose description contains a text, some times.
+#[derive(Clone, Debug)]
+struct Rule {
+    matching: String,
+    fault: Fault,
+    left: usize,
+}
+
+/// Called after each call, with its number and description.
+type AfterCall = Box<dyn Fn(usize, &str) + Send + Sync>;
+
+#[derive(Default)]
+struct State {
+    rules: Mutex<Vec<Rule>>,
+    calls: AtomicUsize,
+    writes: Mutex<Vec<String>>,
+    after: Mutex<Option<AfterCall>>,
+}
+
+pub(crate) struct Proxy {
+    pub(crate) address: String,
+    state: Arc<State>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Proxy {
+    /// Starts a proxy in front of an address.
+    pub(crate) async fn start(upstream: &str) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+        let address = format!("http://{}", listener.local_addr().expect("an address"));
+        let state = Arc::new(State::default());
+        let (serving, upstream) = (state.clone(), upstream.to_owned());
+        let client: Client<HttpConnector, Full<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
+        let task = tokio::spawn(async move {
+            loop {
+                let Ok((stream, _)) = listener.accept().await else { return };
+                let (state, upstream, client) = (serving.clone(), upstream.clone(), client.clone());
+                tokio::spawn(async move {
+                    let service = service_fn(move |request| {
+                        let (state, upstream, client) = (state.clone(), upstream.clone(), client.clone());
+                        forward(state, upstream, client, request)
+                    });
+                    drop(http1::Builder::new().serve_connection(TokioIo::new(stream), service).await);
+                });
+            }
+        });
+        Self { address, state, task }
+    }
+
+    /// Injects a fault into the next calls whose description contains a text: `METHOD path target action`.
+    pub(crate) fn inject(&self, matching: &str, fault: Fault, times: usize) {
+        let rule = Rule { matching: matching.to_owned(), fault, left: times };
+        self.state.rules.lock().expect("rules").push(rule);
+    }
+
+    pub(crate) fn clear(&self) {
+        self.state.rules.lock().expect("rules").clear();
+    }
+
+    pub(crate) fn after_call(&self, call: impl Fn(usize, &str) + Send + Sync + 'static) {
+        *self.state.after.lock().expect("a callback") = Some(Box::new(call));
+    }
+
+    /// Returns the number of calls so far.
+    pub(crate) fn calls(&self) -> usize {
+        self.state.calls.load(Ordering::SeqCst)
+    }
+
+    /// Returns the calls so far that change something.
+    pub(crate) fn writes(&self) -> Vec<String> {
+        self.state.writes.lock().expect("writes").clone()
+    }
+}
+
+fn describe(request: &Request<Bytes>) -> String {
+    let target =
+        request.headers().get("x-amz-target").and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let body = String::from_utf8_lossy(request.body());
+    let action = body.split('&').find_map(|pair| pair.strip_prefix("Action=")).unwrap_or_default().to_owned();
+    format!("{} {} {target} {action}", request.method(), request.uri())
+}
+
+/// True if a call only reads.
+fn is_read(description: &str) -> bool {
+    let last = description.rsplit([' ', '.']).find(|part| !part.is_empty()).unwrap_or_default();
+    description.starts_with("GET ")
+        || description.starts_with("HEAD ")
+        || ["Get", "List", "Describe", "AssumeRole"].iter().any(|verb| last.starts_with(verb))
+}
+
+fn answer(status: u16, code: &str) -> Response<Full<Bytes>> {
+    // Every protocol finds its own: a header, a body in JSON, one in XML.
+    let body = format!(
+        "<ErrorResponse><Error><Code>{code}</Code><Message>injected</Message></Error></ErrorResponse>"
+    );
+    Response::builder()
+        .status(status)
+        .header("x-amzn-errortype", code)
+        .body(Full::new(Bytes::from(body)))
+        .expect("an answer")
+}
+
+type Forwarded = BoxFuture<'static, std::io::Result<Response<Full<Bytes>>>>;
+
+fn forward(
+    state: Arc<State>,
+    upstream: String,
+    client: Client<HttpConnector, Full<Bytes>>,
+    request: Request<Incoming>,
+) -> Forwarded {
+    Box::pin(async move { forward_request(&state, &upstream, &client, request).await })
+}
+
+async fn forward_request(
+    state: &State,
+    upstream: &str,
+    client: &Client<HttpConnector, Full<Bytes>>,
+    request: Request<Incoming>,
+) -> std::io::Result<Response<Full<Bytes>>> {
+    let other = std::io::Error::other::<Box<dyn std::error::Error + Send + Sync>>;
+    let (mut parts, body) = request.into_parts();
+    let body = body.collect().await.map_err(|error| other(error.into()))?.to_bytes();
+    let description = describe(&Request::from_parts(parts.clone(), body.clone()));
+    let fault = {
+        let mut rules = state.rules.lock().expect("rules");
+        let found = rules.iter_mut().find(|rule| rule.left > 0 && description.contains(&rule.matching));
+        found.map(|rule| {
+            rule.left -= 1;
+            rule.fault.clone()
+        })
+    };
+    match &fault {
+        Some(Fault::Delay(time)) => tokio::time::sleep(*time).await,
+        Some(Fault::Answer(status, code)) => return Ok(answer(*status, code)),
+        Some(Fault::CutBefore) => return Err(std::io::Error::other("cut")),
+        Some(Fault::CutAfterSend) | None => {}
+    }
+    let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+    parts.uri = format!("{upstream}{path}").parse().expect("an address");
+    let forwarded = client.request(Request::from_parts(parts, Full::new(body))).await;
+    let forwarded = forwarded.map_err(|error| other(error.into()))?;
+    let (parts, body) = forwarded.into_parts();
+    let body = body.collect().await.map_err(|error| other(error.into()))?.to_bytes();
+    if !is_read(&description) {
+        state.writes.lock().expect("writes").push(description.clone());
+    }
+    let number = state.calls.fetch_add(1, Ordering::SeqCst) + 1;
+    if let Some(call) = state.after.lock().expect("a callback").as_ref() {
+        call(number, &description);
+    }
+    match fault {
+        Some(Fault::CutAfterSend) => Err(std::io::Error::other("cut")),
+        _ => Ok(Response::from_parts(parts, Full::new(body))),
+    }
+}

@@ -1,0 +1,310 @@
+//! The reconciler's rules, each on the kind that shows it best.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::{
+    harness::{Harness, at, condition, has, settings},
+    kinds::TRUST,
+    proxy::{Fault, Proxy},
+    simulators::moto,
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn foreign_resource_is_terminal_until_it_is_adopted() {
+    let aws = moto();
+    let harness = Harness::start(settings(&aws.address)).await;
+    let table = json!({"TableName": "foreign", "AttributeDefinitions": [{"AttributeName": "id", "AttributeType": "S"}],
+        "KeySchema": [{"AttributeName": "id", "KeyType": "HASH"}], "BillingMode": "PAY_PER_REQUEST"});
+    aws.json("dynamodb", "DynamoDB_20120810.CreateTable", table).await;
+    let place = at("dynamodb", "tables", "default", "foreign");
+    let spec = json!({"tableName": "foreign", "billingMode": "PAY_PER_REQUEST",
+        "attributeDefinitions": [{"attributeName": "id", "attributeType": "S"}],
+        "keySchema": [{"attributeName": "id", "keyType": "HASH"}]});
+    harness.apply(&place, "Table", json!({}), spec.clone()).await;
+    let refused = harness.eventually(&place, |object| has(object, "ACK.Terminal", "True")).await;
+    assert_eq!(condition(&refused, "ACK.Terminal").expect("terminal")["message"], "Resource already exists");
+    assert!(has(&refused, "Ready", "False") && refused["metadata"]["finalizers"].is_null());
+
+    // An annotation is enough: no change of the spec is needed.
+    harness
+        .apply(&place, "Table", json!({"services.k8s.aws/adoption-policy": "adopt-or-create"}), spec)
+        .await;
+    let adopted = harness.synced(&place).await;
+    assert_eq!(adopted["metadata"]["annotations"]["services.k8s.aws/adopted"], "true");
+    assert!(condition(&adopted, "ACK.Terminal").is_none());
+    harness.delete(&place).await;
+    harness.gone(&place).await;
+    let (status, _) =
+        aws.json("dynamodb", "DynamoDB_20120810.DescribeTable", json!({"TableName": "foreign"})).await;
+    assert_eq!(status, 400, "an adopted resource is deleted with its object");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn adopt_fills_the_spec_and_bad_annotations_are_terminal() {
+    let aws = moto();
+    let harness = Harness::start(settings(&aws.address)).await;
+    aws.query("iam", &format!("Action=CreateRole&RoleName=adoptee&Description=mine&AssumeRolePolicyDocument={}&Version=2010-05-08",
+        TRUST.replace('"', "%22").replace('{', "%7B").replace('}', "%7D"))).await;
+    let role = at("iam", "roles", "default", "adoptee");
+    let policy = |policy: &str, fields: &str| {
+        json!({"services.k8s.aws/adoption-policy": policy,
+        "services.k8s.aws/adoption-fields": fields, "services.k8s.aws/deletion-policy": "retain"})
+    };
+    let message = async |annotations| {
+        let object = json!({"apiVersion": "iam.services.k8s.aws/v1alpha1", "kind": "Role",
+            "metadata": {"name": "adoptee", "annotations": annotations}});
+        let path = format!("{}/adoptee?fieldManager=user&force=true", role.path);
+        harness.call("PATCH", &path, Some(("application/apply-patch+yaml", &object))).await.expect("applied");
+    };
+    message(policy("steal", "{}")).await;
+    let unknown = harness.eventually(&role, |object| has(object, "ACK.Terminal", "True")).await;
+    assert_eq!(
+        condition(&unknown, "ACK.Terminal").expect("terminal")["message"],
+        "unrecognized adoption policy steal. Supported policies are \"adopt\" and \"adopt-or-create\""
+    );
+    message(policy("adopt", "{}")).await;
+    harness
+        .eventually(&role, |object| {
+            condition(object, "ACK.Terminal").is_some_and(|terminal| {
+                terminal["message"] == "Error populating adoption fields: required field missing: name"
+            })
+        })
+        .await;
+    message(policy("adopt", r#"{"name": "adoptee"}"#)).await;
+    let adopted = harness.synced(&role).await;
+    assert_eq!(adopted["spec"]["name"], "adoptee");
+    assert_eq!(adopted["spec"]["description"], "mine");
+    assert!(adopted["spec"].get("tags").is_none(), "no tag of the system in the spec");
+    // `retain` keeps what AWS has.
+    harness.delete(&role).await;
+    harness.gone(&role).await;
+    let (status, _) = aws.query("iam", "Action=GetRole&RoleName=adoptee&Version=2010-05-08").await;
+    assert_eq!(status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn read_only_object_never_writes_to_aws() {
+    let proxy = Proxy::start(&moto().address).await;
+    let harness = Harness::start(settings(&proxy.address)).await;
+    let role = at("iam", "roles", "default", "seen");
+    let annotations = json!({"services.k8s.aws/read-only": "true"});
+    harness
+        .apply(&role, "Role", annotations, json!({"name": "seen", "assumeRolePolicyDocument": TRUST}))
+        .await;
+    let missing = harness.eventually(&role, |object| has(object, "ACK.Recoverable", "True")).await;
+    assert_eq!(
+        condition(&missing, "ACK.Recoverable").expect("recoverable")["message"],
+        "read-only resource not found"
+    );
+    let trust = TRUST.replace('"', "%22").replace('{', "%7B").replace('}', "%7D");
+    moto()
+        .query(
+            "iam",
+            &format!("Action=CreateRole&RoleName=seen&AssumeRolePolicyDocument={trust}&Version=2010-05-08"),
+        )
+        .await;
+    harness.synced(&role).await;
+    harness.delete(&role).await;
+    harness.gone(&role).await;
+    assert_eq!(proxy.writes(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reference_waits_for_its_target_and_both_or_neither_is_refused() {
+    let aws = moto();
+    let harness = Harness::start(settings(&aws.address)).await;
+    let function = at("lambda", "functions", "default", "refers");
+    let code = json!({"zipFile": "UEsFBgAAAAAAAAAAAAAAAAAAAAAAAA=="});
+    let spec = |more: serde_json::Value| {
+        let mut spec = json!({"name": "refers", "code": code, "runtime": "python3.12", "handler": "a.b"});
+        for (key, value) in more.as_object().expect("fields") {
+            spec[key] = value.clone();
+        }
+        spec
+    };
+    harness.apply(&function, "Function", json!({}), spec(json!({}))).await;
+    harness
+        .eventually(&function, |object| {
+            condition(object, "ACK.ReferencesResolved").is_some_and(|condition| {
+                condition["reason"] == "resource reference wrapper or ID required: Role,RoleRef"
+            })
+        })
+        .await;
+    harness
+        .apply(&function, "Function", json!({}), spec(json!({"roleRef": {"from": {"name": "later"}}})))
+        .await;
+    let waiting = harness
+        .eventually(&function, |object| {
+            condition(object, "Ready").is_some_and(|ready| {
+                ready["reason"] == "ReferenceNotReady"
+                    && ready["message"].as_str().is_some_and(|text| text.contains("does not exist"))
+            })
+        })
+        .await;
+    assert!(
+        has(&waiting, "ACK.ReferencesResolved", "Unknown") && waiting["metadata"]["finalizers"].is_null()
+    );
+    let role = at("iam", "roles", "default", "later");
+    harness
+        .apply(&role, "Role", json!({}), json!({"name": "later-role", "assumeRolePolicyDocument": TRUST}))
+        .await;
+    let synced = harness.synced(&function).await;
+    assert!(has(&synced, "ACK.ReferencesResolved", "True"));
+    assert!(synced["spec"].get("role").is_none(), "what a reference stands for is not written into the spec");
+    for place in [&function, &role] {
+        harness.delete(place).await;
+        harness.gone(place).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deletion_is_bounded_when_aws_is_unreachable_and_tells_what_is_left() {
+    let proxy = Proxy::start(&moto().address).await;
+    let mut with = settings(&proxy.address);
+    with.delete_timeout = Duration::from_secs(3);
+    let harness = Harness::start(with).await;
+    let role = at("iam", "roles", "default", "stuck");
+    harness
+        .apply(&role, "Role", json!({}), json!({"name": "stuck", "assumeRolePolicyDocument": TRUST}))
+        .await;
+    harness.synced(&role).await;
+    proxy.inject("POST", Fault::CutBefore, usize::MAX);
+    harness.delete(&role).await;
+    let blocked = harness.eventually(&role, |object| has(object, "Ready", "False")).await;
+    assert_eq!(condition(&blocked, "Ready").expect("ready")["reason"], "AWSUnreachable");
+    harness.gone(&role).await;
+    harness
+        .until("an event names what is left", async || {
+            harness.events("stuck").await.contains(&"LeftBehind".to_owned()).then_some(())
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn resync_without_changes_writes_nothing() {
+    let proxy = Proxy::start(&moto().address).await;
+    let mut with = settings(&proxy.address);
+    with.resync = Duration::from_millis(200);
+    let harness = Harness::start(with).await;
+    let bucket = at("s3", "buckets", "default", "quiet");
+    harness
+        .apply(
+            &bucket,
+            "Bucket",
+            json!({}),
+            json!({"name": "quiet-bucket", "versioning": {"status": "Enabled"}}),
+        )
+        .await;
+    let synced = harness.synced(&bucket).await;
+    let (mut settled, mut version) = (0, synced["metadata"]["resourceVersion"].clone());
+    // Late initialization and its echo come to rest first.
+    while settled < 20 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let now = harness.get(&bucket).await.expect("the bucket")["metadata"]["resourceVersion"].clone();
+        settled = if now == version { settled + 1 } else { 0 };
+        version = now;
+    }
+    let (writes, calls) = (proxy.writes().len(), proxy.calls());
+    harness.until("several resyncs", async || (proxy.calls() > calls + 20).then_some(())).await;
+    assert_eq!(proxy.writes().len(), writes);
+    assert_eq!(harness.get(&bucket).await.expect("the bucket")["metadata"]["resourceVersion"], version);
+    harness.delete(&bucket).await;
+    harness.gone(&bucket).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn identifying_field_cannot_move_and_no_second_resource_is_made() {
+    let aws = moto();
+    let harness = Harness::start(settings(&aws.address)).await;
+    let role = at("iam", "roles", "default", "moves");
+    harness
+        .apply(&role, "Role", json!({}), json!({"name": "moves-one", "assumeRolePolicyDocument": TRUST}))
+        .await;
+    harness.synced(&role).await;
+    harness.patch(&role, json!({"spec": {"name": "moves-two"}})).await;
+    let refused = harness.eventually(&role, |object| has(object, "ACK.Terminal", "True")).await;
+    assert_eq!(
+        condition(&refused, "ACK.Terminal").expect("terminal")["message"],
+        "name is immutable; the AWS resource is moves-one"
+    );
+    let (status, _) = aws.query("iam", "Action=GetRole&RoleName=moves-two&Version=2010-05-08").await;
+    assert_eq!(status, 404);
+    harness.delete(&role).await;
+    harness.gone(&role).await;
+    let (status, _) = aws.query("iam", "Action=GetRole&RoleName=moves-one&Version=2010-05-08").await;
+    assert_eq!(status, 404, "what was created is deleted, whatever the spec says by now");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn region_of_a_resource_cannot_change_and_namespaces_choose_theirs() {
+    let aws = moto();
+    let harness = Harness::start(settings(&aws.address)).await;
+    harness.namespace("regional", json!({"services.k8s.aws/default-region": "eu-west-1"})).await;
+    let table = at("dynamodb", "tables", "regional", "there");
+    let spec = json!({"tableName": "there", "billingMode": "PAY_PER_REQUEST",
+        "attributeDefinitions": [{"attributeName": "id", "attributeType": "S"}],
+        "keySchema": [{"attributeName": "id", "keyType": "HASH"}]});
+    harness.apply(&table, "Table", json!({}), spec.clone()).await;
+    let synced = harness.synced(&table).await;
+    assert_eq!(synced["status"]["ackResourceMetadata"]["region"], "eu-west-1");
+    harness.apply(&table, "Table", json!({"services.k8s.aws/region": "us-west-2"}), spec.clone()).await;
+    let refused = harness.eventually(&table, |object| has(object, "ACK.Terminal", "True")).await;
+    assert_eq!(
+        condition(&refused, "ACK.Terminal").expect("terminal")["message"],
+        "Resource already exists in region eu-west-1, but the desired state specifies region us-west-2. "
+    );
+    harness.apply(&table, "Table", json!({}), spec).await;
+    harness.synced(&table).await;
+    harness.delete(&table).await;
+    harness.gone(&table).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn field_export_copies_to_config_map_and_secret() {
+    let aws = moto();
+    let harness = Harness::start(settings(&aws.address)).await;
+    let role = at("iam", "roles", "default", "exported");
+    harness
+        .apply(&role, "Role", json!({}), json!({"name": "exported", "assumeRolePolicyDocument": TRUST}))
+        .await;
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "out"}});
+    harness
+        .call("POST", "/api/v1/namespaces/default/configmaps", Some(("application/json", &map)))
+        .await
+        .expect("a map");
+    let export = at("x", "fieldexports", "default", "arn");
+    let export = crate::harness::At { path: export.path.replace("x.services", "services"), ..export };
+    let spec = |to: serde_json::Value, path: &str| {
+        json!({"to": to, "from": {"path": path,
+        "resource": {"group": "iam.services.k8s.aws", "kind": "Role", "name": "exported"}}})
+    };
+    let to = json!({"name": "out", "kind": "configmap"});
+    harness
+        .apply(&export, "FieldExport", json!({}), spec(to.clone(), ".status.ackResourceMetadata.arn"))
+        .await;
+    harness
+        .until("the value is there", async || {
+            let map =
+                harness.call("GET", "/api/v1/namespaces/default/configmaps/out", None).await.expect("a map");
+            (map["data"]["default.arn"] == "arn:aws:iam::123456789012:role/exported").then_some(())
+        })
+        .await;
+    harness.apply(&export, "FieldExport", json!({}), spec(to.clone(), ".status.nothing")).await;
+    harness
+        .eventually(&export, |object| {
+            condition(object, "ACK.Recoverable")
+                .is_some_and(|condition| condition["message"] == "path does not exist in this object")
+        })
+        .await;
+    harness.apply(&export, "FieldExport", json!({}), spec(to, "nonsense |")).await;
+    harness
+        .eventually(&export, |object| {
+            condition(object, "ACK.Terminal")
+                .is_some_and(|condition| condition["message"] == "unable to parse path")
+        })
+        .await;
+    harness.delete(&role).await;
+    harness.gone(&role).await;
+}
