@@ -17,6 +17,9 @@ use crate::{
     },
 };
 
+/// Effects of taints of devices.
+pub(super) const TAINT_EFFECTS: &[&str] = &["NoExecute", "NoSchedule", "None"];
+
 const REQUESTS_MAX: usize = 32;
 const SUBREQUESTS_MAX: usize = 8;
 const SELECTORS_MAX: usize = 32;
@@ -167,7 +170,7 @@ fn validate_toleration(toleration: &Value, path: &FieldPath) -> Vec<FieldError> 
         _ => errors.extend(require_supported(toleration, "operator", path, &["Equal", "Exists"])),
     }
     if !text(toleration, "/effect").is_empty() {
-        errors.extend(validate_supported(toleration, "effect", path, &["NoExecute", "NoSchedule", "None"]));
+        errors.extend(validate_supported(toleration, "effect", path, TAINT_EFFECTS));
     }
     errors
 }

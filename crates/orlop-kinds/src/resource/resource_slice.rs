@@ -63,17 +63,21 @@ impl Strategy for ResourceSlice {
     }
 }
 
-fn validate_pool(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
-    let (mut errors, name_path) = (Vec::new(), path.child("name"));
-    match text(spec, "/pool/name") {
-        "" => errors.push(FieldError::required(&name_path, "")),
-        name => {
-            if name.len() > POOL_NAME_LENGTH_MAX {
-                errors.push(FieldError::too_long(&name_path, POOL_NAME_LENGTH_MAX));
-            }
-            errors.extend(name.split('/').flat_map(|part| validate_dns_subdomain(part, &name_path)));
-        }
+/// Validates the name of a pool: DNS subdomains with slashes between them.
+pub(super) fn validate_pool_name(name: &str, path: &FieldPath) -> Vec<FieldError> {
+    if name.is_empty() {
+        return vec![FieldError::required(path, "")];
     }
+    let mut errors = Vec::new();
+    if name.len() > POOL_NAME_LENGTH_MAX {
+        errors.push(FieldError::too_long(path, POOL_NAME_LENGTH_MAX));
+    }
+    errors.extend(name.split('/').flat_map(|part| validate_dns_subdomain(part, path)));
+    errors
+}
+
+fn validate_pool(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let mut errors = validate_pool_name(text(spec, "/pool/name"), &path.child("name"));
     let (count, generation) = (integer(spec, "/pool/resourceSliceCount"), integer(spec, "/pool/generation"));
     if count <= 0 {
         errors.push(FieldError::invalid(
