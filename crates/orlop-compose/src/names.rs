@@ -62,6 +62,8 @@ pub(crate) const APPLYSET_HASH: &str = "internal.kro.run/applyset-inventory-hash
 pub(crate) const APPLY_ORDER: &str = "internal.kro.run/apply-order";
 /// Deletion policy of a child, so that deletion needs no graph.
 pub(crate) const ON_DELETE: &str = "internal.kro.run/on-delete";
+/// Hash of the manifest that a child was applied from, so that a restarted controller need not apply it again.
+pub(crate) const APPLIED: &str = "internal.kro.run/applied-hash";
 /// Value of [`ON_DELETE`] that keeps the object.
 pub(crate) const RETAIN: &str = "Retain";
 

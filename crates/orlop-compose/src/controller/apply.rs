@@ -10,7 +10,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::memory::{Child, ChildKey, InstanceKey, manifest_hash};
 use crate::cluster::{Cluster, Resource, code, message};
-use crate::definition::Adopt;
+use crate::definition::{Adopt, fnv1a64};
 use crate::graph::{Graph, Item, Node, Role, Target};
 use crate::kinds::Gvk;
 use crate::names;
@@ -89,7 +89,31 @@ pub(crate) fn complete(
         annotations.insert(names::ON_DELETE.to_owned(), json!(names::RETAIN));
     }
     merge_into(metadata, "annotations", annotations);
+    let hash = format!("{:016x}", fnv1a64(manifest.to_string().as_bytes()));
+    manifest["metadata"]["annotations"][names::APPLIED] = json!(hash);
     manifest
+}
+
+/// Returns true if an object is as this manifest was applied before: it bears its hash, so no field has left the manifest,
+/// and it has all of its fields.
+fn is_applied(live: &Json, manifest: &Json) -> bool {
+    let hash = |object: &Json| object["metadata"]["annotations"][names::APPLIED].clone();
+    hash(live).is_string() && hash(live) == hash(manifest) && contains(live, manifest)
+}
+
+fn contains(live: &Json, manifest: &Json) -> bool {
+    match (live, manifest) {
+        (Json::Object(live), Json::Object(fields)) => {
+            fields.iter().all(|(name, field)| match live.get(name) {
+                Some(value) => contains(value, field),
+                None => field.is_null(),
+            })
+        }
+        (Json::Array(live), Json::Array(items)) => {
+            live.len() == items.len() && live.iter().zip(items).all(|(live, item)| contains(live, item))
+        }
+        _ => live == manifest,
+    }
 }
 
 fn merge_into(metadata: &mut Map<String, Json>, field: &str, own: Map<String, Json>) {
@@ -222,6 +246,13 @@ async fn apply_item(
         // Nothing changed on either side since it was applied: no need to write.
         let version = version_of(live);
         if context.before.get(&key).is_some_and(|child| child.applied == applied && child.version == version)
+        {
+            return Ok((live.clone(), key, Child { version, applied }));
+        }
+        // A restarted controller remembers nothing.
+        if !context.before.contains_key(&key)
+            && owner == Some(&context.applyset)
+            && is_applied(live, &manifest)
         {
             return Ok((live.clone(), key, Child { version, applied }));
         }

@@ -246,7 +246,7 @@ impl Controller {
         }
         let labels: Map<String, Json> = TIES.iter().map(|label| ((*label).to_owned(), Json::Null)).collect();
         let patch = json!({"metadata": {"uid": uid, "labels": labels, "annotations": {
-            names::APPLY_ORDER: null, names::ON_DELETE: null}}});
+            names::APPLY_ORDER: null, names::ON_DELETE: null, names::APPLIED: null}}});
         match cluster.merge(resource, key.namespace.as_deref(), &key.name, &patch).await {
             Ok(_) => Ok(true),
             Err(orlop_client::Error::Api(status)) if status.code == 404 => Ok(true),

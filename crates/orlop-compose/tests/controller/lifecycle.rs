@@ -126,5 +126,23 @@ async fn chain_costs_one_pass_and_nothing_is_written_when_nothing_changed() -> a
     harness.until("another pass ends", async || Ok((passes() > count).then_some(()))).await?;
     assert_eq!(writes(), after, "nothing changed, so nothing is written");
     assert_eq!(passes(), 2, "echoes of its own writes start no pass");
+    // Neither does a restarted controller write, except to what changed meanwhile.
+    harness.replace(tokio::spawn(async {}));
+    harness.patch(("v1", "ConfigMap", "n4"), json!({"data": {"v": "changed"}})).await?;
+    let again = Metrics::default();
+    harness.replace(spawn_measured(harness.server.client(), Settings::default(), again.clone()));
+    harness
+        .until("drift is corrected", async || {
+            let n4 = harness.config_map("n4").await?.unwrap_or_default();
+            Ok((n4["data"]["v"] == "one").then_some(()))
+        })
+        .await?;
+    harness
+        .until("the pass ends", async || {
+            Ok((sum(&again, "instance_reconcile_total", &["Resource=apps"]) > 0).then_some(()))
+        })
+        .await?;
+    // Two more are the CRDs that a controller installs.
+    assert_eq!(sum(&again, "rest_client_requests_total", &["method=\"PATCH\""]), 3);
     Ok(())
 }
