@@ -65,7 +65,7 @@ pub(super) async fn create_object(
 pub(crate) async fn create_missing(request: &Request, object: Value, manager: &str) -> Result<bool, Status> {
     let mut object = admit(request, object, Some(manager)).await?;
     complete(request, &mut object).await?;
-    store_together(request, object).await
+    Ok(matches!(store(request, &mut object).await?, Stored::Written(_)))
 }
 
 /// Creates an object of the server itself, and its status if it has one, in one write: without admission. Does nothing
@@ -83,14 +83,7 @@ pub(crate) async fn create_own(
         object["status"] = status;
     }
     prepare::refuse_invalid(&request.kind, &object, &prepare::validate(&request.kind, &object))?;
-    store_together(request, object).await.map(drop)
-}
-
-/// Stores an object once the others that this task creates are prepared, so that they share a group commit. Returns false
-/// if one of its name exists.
-async fn store_together(request: &Request, mut object: Value) -> Result<bool, Status> {
-    tokio::task::yield_now().await;
-    Ok(matches!(store(request, &mut object).await?, Stored::Written(_)))
+    store(request, &mut object).await.map(drop)
 }
 
 /// Sets defaults, records the manager and lets admission plugins change a new object.
