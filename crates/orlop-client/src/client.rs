@@ -98,8 +98,9 @@ impl Client {
         &self,
         request: Request<Vec<u8>>,
     ) -> Result<BoxStream<'static, Result<WatchEvent<T>>>> {
-        let events = self.untyped_events(request).await?;
-        Ok(events.map(|event| typed(event?)).boxed())
+        // Decoded at once: the garbage collector sees every change.
+        let lines = Lines::new(self.send(request).await?.into_body()).into_stream();
+        Ok(lines.map(|line| event(&line?)).boxed())
     }
 
     /// Sends a request and returns the events of the answer, with objects as they are.
@@ -134,20 +135,10 @@ async fn refusal(response: Response<Body>) -> Error {
     Error::Api(status.boxed())
 }
 
-fn event(line: &[u8]) -> Result<WatchEvent<Value>> {
+fn event<T: DeserializeOwned>(line: &[u8]) -> Result<WatchEvent<T>> {
     serde_json::from_slice(line).map_err(|error| match serde_json::from_slice::<Status>(line) {
         Ok(status) => Error::Api(status.boxed()),
         Err(_) => Error::SerdeError(error),
-    })
-}
-
-fn typed<T: DeserializeOwned>(event: WatchEvent<Value>) -> Result<WatchEvent<T>> {
-    Ok(match event {
-        WatchEvent::Added(object) => WatchEvent::Added(decode(object)?),
-        WatchEvent::Modified(object) => WatchEvent::Modified(decode(object)?),
-        WatchEvent::Deleted(object) => WatchEvent::Deleted(decode(object)?),
-        WatchEvent::Bookmark(bookmark) => WatchEvent::Bookmark(bookmark),
-        WatchEvent::Error(status) => WatchEvent::Error(status),
     })
 }
 

@@ -121,7 +121,7 @@ async fn overloaded_server_is_asked_again_and_refusals_are_not() {
     assert_eq!(server.heads.lock().unwrap().len(), 3);
     match api.get("a").await {
         Err(Error::Api(status)) => {
-            assert_eq!((status.code, status.message.as_str()), (403, "a proxy says no"))
+            assert_eq!((status.code, status.message.as_str()), (403, "a proxy says no"));
         }
         other => panic!("{other:?}"),
     }
