@@ -40,6 +40,10 @@ impl Namespaces {
         old.is_some_and(|old| old != new)
     }
 
+    fn is_known(&self, name: &str) -> bool {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).contains_key(name)
+    }
+
     pub(crate) fn forget(&self, name: &str) {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
     }
@@ -84,6 +88,21 @@ pub(crate) struct Chosen {
 }
 
 impl Accounts {
+    /// Reads a namespace that the watch has not shown yet: its region and account must be known before the first call.
+    pub(crate) async fn learn_namespace(&self, name: &str) -> orlop_client::Result<()> {
+        if self.namespaces.is_known(name) {
+            return Ok(());
+        }
+        if let Some(found) = self.cluster.get(&namespace_resource(), "", name).await? {
+            let map = |pointer: &str| {
+                let value = found.pointer(pointer).cloned().unwrap_or_default();
+                serde_json::from_value(value).unwrap_or_default()
+            };
+            self.namespaces.note(name, map("/metadata/annotations"), map("/metadata/labels"));
+        }
+        Ok(())
+    }
+
     /// Opens the session of an object of a service and kind.
     pub(crate) async fn session(
         &self,

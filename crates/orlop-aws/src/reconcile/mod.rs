@@ -125,6 +125,7 @@ impl Reconciler {
         if IGNORED_NAMESPACES.contains(&key.namespace.as_str()) {
             return Ok(Action::Done);
         }
+        self.accounts.learn_namespace(&key.namespace).await?;
         let annotations = Annotations::of(&object);
         let deleting = text(&object, "/metadata/deletionTimestamp").is_some();
         let finalizer = about.finalizer();
