@@ -30,7 +30,9 @@ use crate::{
     },
     filters::{
         audit::{self, Auditing},
-        authentication, authorization, deadline,
+        authentication,
+        authorization::{self, AuthorizationMetrics},
+        deadline,
         flow_control::{self, Arrived, Origin},
         hygiene::Hygiene,
         impersonation,
@@ -52,6 +54,7 @@ pub struct Chain {
     intake: Intake,
     auditor: Option<Arc<Auditor>>,
     hygiene: Arc<Hygiene>,
+    authorization_metrics: AuthorizationMetrics,
     tracer: Option<Arc<Tracer>>,
 }
 
@@ -101,8 +104,11 @@ impl Chain {
             intake: Intake::default(),
             auditor: None,
             hygiene: Arc::default(),
+            authorization_metrics: AuthorizationMetrics::default(),
             tracer: None,
         };
+        chain.add_metrics(Box::new(move |registry| metrics.register(registry)));
+        let metrics = chain.authorization_metrics.clone();
         chain.add_metrics(Box::new(move |registry| metrics.register(registry)));
         let metrics = chain.endpoints.cluster.admission_metrics.clone();
         chain.add_metrics(Box::new(move |registry| metrics.register(registry)));
@@ -291,7 +297,9 @@ impl Chain {
                     }
                     impersonation::impersonate(access, &mut attributes, &presented.impersonation).await?;
                     record.impersonate(&attributes.user);
-                    let authorized = authorization::authorize(&access.authorizer, &attributes, &mut record);
+                    let metrics = &self.authorization_metrics;
+                    let authorized =
+                        authorization::authorize(&access.authorizer, metrics, &attributes, &mut record);
                     in_span("authorization", Vec::new, authorized).await?;
                     // An extension API server reads the body itself, as it arrives.
                     let (read, unread) = match &remote {

@@ -7,7 +7,7 @@ pub(crate) mod lookup;
 
 pub use controllers::controller_user;
 pub use orlop_auth::{
-    Authenticated, AuthenticationError, Authorizer, Decision, TokenAuthenticator, TokenDigest,
+    Authenticated, AuthenticationError, Authorizer, Decision, Evaluation, TokenAuthenticator, TokenDigest,
     TokenFileError, Tokens, UnionAuthenticator, UnionAuthorizer, User, authentication, authentication_info,
     authenticator, authorization, authorizer, certificate_request, files, issuer, jose, kubeconfig, pki,
     signers, tokens, webhook,

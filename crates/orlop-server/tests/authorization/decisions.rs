@@ -106,6 +106,14 @@ async fn users_verbs_and_kinds_decide_as_expected() {
             assert_eq!(code != 403, expected, "{name} {method} {path}: {code} {answer}");
         }
     }
+    let (_, metrics) = call_as(&chain, &User::master("admin"), "GET", "/metrics", None).await;
+    let metrics = metrics.as_str().unwrap();
+    for result in ["allowed", "no-opinion"] {
+        let name = format!(r#"authorization_attempts_total{{result="{result}"}}"#);
+        let count = metrics.lines().find_map(|line| line.strip_prefix(&name)).unwrap();
+        assert!(count.trim().parse::<u32>().unwrap() > 10, "{count}");
+    }
+    assert!(metrics.contains(r#"authorization_duration_seconds_count{result="allowed"}"#));
 }
 
 #[tokio::test]
