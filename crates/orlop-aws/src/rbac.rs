@@ -10,11 +10,9 @@ use crate::{kinds::KINDS, settings::Settings};
 pub fn rbac(settings: &Settings, namespace: &str) -> Vec<Value> {
     let rule = |group: &str, resources: &[String], verbs: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
     let mut groups: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    let mut secrets = false;
     for kind in KINDS.iter().filter(|kind| settings.has_kind(kind.about().kind)) {
         let about = kind.about();
         groups.entry(about.group()).or_default().insert(about.plural.to_owned());
-        secrets |= about.kind == "Certificate";
         for reference in about.references {
             let resource = crate::references::resource_of(reference.target.0, reference.target.1);
             groups.entry(resource.group).or_default().insert(resource.plural);
@@ -36,9 +34,8 @@ pub fn rbac(settings: &Settings, namespace: &str) -> Vec<Value> {
     let one = |name: &str| vec![name.to_owned()];
     rules.push(rule("", &one("namespaces"), &["get", "list", "watch"]));
     rules.push(rule("", &one("configmaps"), &["get", "list", "watch", "patch"]));
-    if secrets {
-        rules.push(rule("", &one("secrets"), &["get", "patch"]));
-    }
+    // Certificates are imported from Secrets, and FieldExports may write to them.
+    rules.push(rule("", &one("secrets"), &["get", "patch"]));
     rules.push(rule("", &one("events"), &["create", "patch"]));
     rules.push(rule(
         "coordination.k8s.io",
