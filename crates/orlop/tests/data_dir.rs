@@ -180,7 +180,11 @@ fn damaged_and_missing_files_are_named() {
     for name in ["pki/ca.crt", "pki/admin.token"] {
         let path = data.join(name);
         let saved = read(&path);
-        fs::write(&path, saved.replace(['A', 'B', 'C'], "D")).expect("damaged");
+        let swap_case = |letter: char| match letter.is_ascii_lowercase() {
+            true => letter.to_ascii_uppercase(),
+            false => letter.to_ascii_lowercase(),
+        };
+        fs::write(&path, saved.chars().map(swap_case).collect::<String>()).expect("damaged");
         let said = Daemon::refused(&data, &[]);
         assert!(said.contains(name) && said.contains("is damaged"), "{said}");
         fs::write(&path, saved).expect("restored");
