@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{kinds::KINDS, settings::Settings};
 
-/// Returns ServiceAccount, ClusterRole and ClusterRoleBinding, and a ClusterRole for users to read status.
+/// Returns Namespace, ServiceAccount, ClusterRole and ClusterRoleBinding, and a ClusterRole for users to read status.
 pub fn rbac(settings: &Settings, namespace: &str) -> Vec<Value> {
     let rule = |group: &str, resources: &[String], verbs: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
     let mut groups: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -50,6 +50,7 @@ pub fn rbac(settings: &Settings, namespace: &str) -> Vec<Value> {
     ));
     let api = "rbac.authorization.k8s.io/v1";
     vec![
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}),
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "orlop-aws", "namespace": namespace,
             "annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::ACCOUNT:role/orlop-aws"}}}),
         json!({"apiVersion": api, "kind": "ClusterRole", "metadata": {"name": "orlop-aws"}, "rules": rules}),
