@@ -5,10 +5,10 @@
 //! share of processor time is moved to threads that the kernel gives less to, with its requests and their reads. It comes
 //! back once it is quiet. While nobody else needs the processors, it is as fast there.
 //!
-//! A thread that wakes up does not interrupt another within its time slice, whatever their niceness. So while quiet
+//! A thread that wakes up does not preempt another within its time slice, whatever their niceness. So while quiet
 //! connections have requests too, busy ones leave a processor free.
 //!
-//! The kernel would interrupt the threads at once if the threads were of SCHED_IDLE. But these get next to nothing while
+//! The kernel would preempt the threads at once if they were of SCHED_IDLE. But these get next to nothing while
 //! another program computes: a list beside a compiler would not end.
 
 use std::{

@@ -155,7 +155,7 @@ pub struct Config {
     /// the runtime starts another thread in its place meanwhile, and every thread keeps memory of its own. A server
     /// turns it off: other requests on the same connection would wait for the disk instead of sharing the commit.
     pub commit_on_caller: bool,
-    /// Returns true on threads that may block. Long reads of SQLite are done there, rather than on others.
+    /// Returns true on threads that may block. Pages of SQLite are read there, rather than on a blocking thread.
     pub may_block: fn() -> bool,
     /// Interval of polling for other processes' writes, in case a notification is lost.
     pub poll_interval: Duration,

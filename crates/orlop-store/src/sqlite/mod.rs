@@ -66,7 +66,7 @@ pub(crate) struct Sqlite {
     /// permit stands for a connection.
     small_reads: tokio::sync::Semaphore,
     long_reads: tokio::sync::Semaphore,
-    /// Returns true on threads on which long reads are done.
+    /// Returns true on threads that may block for a page.
     may_block: fn() -> bool,
     limits: Limits,
     /// A key greater than every valid key.
@@ -76,6 +76,23 @@ pub(crate) struct Sqlite {
     /// The last version id at the last look for other processes' writes.
     polled_last_id: std::sync::Mutex<Option<VersionId>>,
     metrics: Metrics,
+}
+
+/// Cost of a read, which decides where it is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cost {
+    /// A few rows: on the caller's thread.
+    Small,
+    /// A page of rows: on the caller's thread if it may block.
+    Page,
+    /// As much as there is: never on the caller's thread.
+    Unbounded,
+}
+
+impl Cost {
+    fn of(is_small: bool) -> Self {
+        if is_small { Self::Small } else { Self::Unbounded }
+    }
 }
 
 /// State of a database in a file.
@@ -162,18 +179,18 @@ impl Sqlite {
     async fn read_with<T: Send + 'static>(
         &self,
         name: &'static str,
-        small: bool,
+        cost: Cost,
         work: impl Fn(&Connection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let started = std::time::Instant::now();
-        let result = match if small { self.connections.try_read(&work) } else { None } {
+        let result = match if cost == Cost::Small { self.connections.try_read(&work) } else { None } {
             Some(result) => {
                 if let Some(file) = &self.file {
                     self.connections.after_read(&file.exclusivity);
                 }
                 result
             }
-            None => self.read_on_thread(small, work).await,
+            None => self.read_on_thread(cost, work).await,
         };
         self.metrics.sql(name, started, &result);
         result
@@ -181,12 +198,13 @@ impl Sqlite {
 
     async fn read_on_thread<T: Send + 'static>(
         &self,
-        small: bool,
+        cost: Cost,
         work: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         // As many threads as connections: a thread that only waited for a connection would hold memory of its own.
-        let _permit = if small { &self.small_reads } else { &self.long_reads }.acquire().await;
-        if (self.may_block)() {
+        let permits = if cost == Cost::Small { &self.small_reads } else { &self.long_reads };
+        let _permit = permits.acquire().await;
+        if cost == Cost::Page && (self.may_block)() {
             return self.connections.read(work);
         }
         let connections = self.connections.clone();
@@ -202,11 +220,12 @@ impl Sqlite {
         bytes: usize,
         encoder: Option<Arc<dyn RowEncoder>>,
     ) -> Result<EncodedPage> {
-        let (small, max_key, asked) = (read::is_small(read), self.max_key.clone(), read.clone());
+        let cost = if read::is_small(read) { Cost::Small } else { Cost::Page };
+        let (max_key, asked) = (self.max_key.clone(), read.clone());
         let work = move |connection: &Connection| {
             read::read(connection, &asked, &max_key, bytes, encoder.as_deref())
         };
-        let mut encoded = match self.read_with(READ, small, work).await {
+        let mut encoded = match self.read_with(READ, cost, work).await {
             // This error reveals the newest revision too.
             Err(Error::FutureRevision { requested, current }) => {
                 let current = self.readable_revision(0, current).await?;
@@ -308,7 +327,7 @@ impl Sqlite {
         let exclusive = match self.file.clone() {
             Some(file) => {
                 let check = move |connection: &Connection| file.exclusivity.is_exclusive(connection);
-                self.read_with("exclusivity", true, check).await?
+                self.read_with("exclusivity", Cost::Small, check).await?
             }
             None => true,
         };
@@ -394,8 +413,9 @@ impl Engine for Sqlite {
     }
 
     async fn tail(&self, after: Revision, limit: TailLimit) -> Result<Vec<Arc<Commit>>> {
-        let commits =
-            self.read_with("tail", false, move |connection| tail::tail(connection, after, limit)).await?;
+        let commits = self
+            .read_with("tail", Cost::Page, move |connection| tail::tail(connection, after, limit))
+            .await?;
         if let Some(last) = commits.last() {
             self.readable_revision(last.revision, last.revision).await?;
         }
@@ -404,11 +424,12 @@ impl Engine for Sqlite {
 
     async fn values(&self, ids: &[VersionId]) -> Result<Vec<Option<Bytes>>> {
         let ids = ids.to_vec();
-        self.read_with("values", ids.len() < 16, move |connection| tail::values(connection, &ids)).await
+        self.read_with("values", Cost::of(ids.len() < 16), move |connection| tail::values(connection, &ids))
+            .await
     }
 
     async fn bounds(&self) -> Result<Bounds> {
-        let bounds = self.read_with("bounds", true, |connection| {
+        let bounds = self.read_with("bounds", Cost::Small, |connection| {
             read::in_snapshot(connection, || Ok(rows::bounds(connection)?.0))
         });
         let Bounds { current, compacted } = bounds.await?;
@@ -432,7 +453,7 @@ impl Engine for Sqlite {
             self.connections.release_read_mark();
             // Any connection can tell by the end of the log; `data_version` only compares on one connection. Our own
             // commits show too, which costs one read.
-            let poll = self.read_with("last_id", true, |connection| Ok(rows::bounds(connection)?.1));
+            let poll = self.read_with("last_id", Cost::Small, |connection| Ok(rows::bounds(connection)?.1));
             let Ok(last) = poll.await else { return };
             let mut polled = self.polled_last_id.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             if polled.replace(last) != Some(last) {
@@ -448,7 +469,7 @@ impl Engine for Sqlite {
     }
 
     async fn lease(&self, id: LeaseId) -> Result<Option<Lease>> {
-        let lease = self.read_with("lease", true, move |connection| {
+        let lease = self.read_with("lease", Cost::Small, move |connection| {
             let mut statement =
                 connection.prepare_cached("SELECT * FROM lease WHERE id = ?").map_err(sql_error)?;
             let row = statement.query_row([id], rows::lease).optional().map_err(sql_error)?;
@@ -458,7 +479,7 @@ impl Engine for Sqlite {
     }
 
     async fn lease_keys(&self, id: LeaseId) -> Result<Vec<Bytes>> {
-        let keys = self.read_with("lease_keys", false, move |connection| {
+        let keys = self.read_with("lease_keys", Cost::Unbounded, move |connection| {
             const SQL: &str = "SELECT key FROM live WHERE lease = ? AND lease <> 0 ORDER BY key";
             let mut statement = connection.prepare_cached(SQL).map_err(sql_error)?;
             let keys = statement.query_map([id], |row| row.get::<_, Vec<u8>>(0)).map_err(sql_error)?;
@@ -468,7 +489,7 @@ impl Engine for Sqlite {
     }
 
     async fn leases(&self, limit: usize) -> Result<Vec<Lease>> {
-        let leases = self.read_with("leases", limit < 1024, move |connection| {
+        let leases = self.read_with("leases", Cost::of(limit < 1024), move |connection| {
             const SQL: &str = "SELECT * FROM lease ORDER BY deadline_ms LIMIT ?";
             let now_ms = rows::now_ms();
             let mut statement = connection.prepare_cached(SQL).map_err(sql_error)?;
@@ -480,7 +501,7 @@ impl Engine for Sqlite {
 
     async fn metadata(&self, name: &str) -> Result<Option<String>> {
         let name = name.to_owned();
-        self.read_with("metadata", true, move |connection| {
+        self.read_with("metadata", Cost::Small, move |connection| {
             let sql = "SELECT text FROM note WHERE name = ?";
             connection.query_row(sql, [&name], |row| row.get(0)).optional().map_err(sql_error)
         })
@@ -499,7 +520,7 @@ impl Engine for Sqlite {
     }
 
     async fn size(&self) -> Result<Size> {
-        self.read_with("size", true, |connection| {
+        self.read_with("size", Cost::Small, |connection| {
             Ok(Size { total: commit::file_bytes(connection)?, used: commit::database_bytes(connection)? })
         })
         .await
@@ -551,7 +572,7 @@ impl Purge for Sqlite {
 impl FileSnapshot for Sqlite {
     async fn snapshot(&self, path: &Path) -> Result<()> {
         let path = path.to_owned();
-        let written = self.read_with("snapshot", false, move |c| snapshot::write(c, &path)).await?;
+        let written = self.read_with("snapshot", Cost::Unbounded, move |c| snapshot::write(c, &path)).await?;
         self.once_durable(written).await
     }
 }
@@ -562,8 +583,10 @@ impl Shrink for Sqlite {
         let more = self.write_with("shrink", move |connection| compact::shrink(connection, pages)).await?;
         if !more && self.file.is_some() {
             // The file gets shorter only with a checkpoint.
-            self.read_with("checkpoint", false, |connection| checkpoint::passive(connection).map(drop))
-                .await?;
+            self.read_with("checkpoint", Cost::Unbounded, |connection| {
+                checkpoint::passive(connection).map(drop)
+            })
+            .await?;
         }
         Ok(more)
     }
