@@ -4,8 +4,22 @@ use serde_json::{Value, json};
 
 use crate::{
     client::{APIGATEWAYV2, Result, Session, path},
-    kind::{Object, Observed, tag_changes, tag_map, tags_of},
+    fields::{Case, to_json},
+    kind::{About, Object, Observed, tag_changes, tag_map, tags_of},
 };
+
+/// IAM actions: API Gateway names them by HTTP method.
+pub(super) const ACTIONS: &[&str] =
+    &["apigateway:GET", "apigateway:POST", "apigateway:PATCH", "apigateway:PUT", "apigateway:DELETE"];
+
+/// Returns the body of a create or update of a resource of an API, which its path names.
+pub(super) fn body(about: &About, object: &Object) -> Value {
+    let mut body = to_json(&about.spec, &object.spec, Case::Camel);
+    if let Some(fields) = body.as_object_mut() {
+        fields.remove("apiId");
+    }
+    body
+}
 
 pub(super) async fn call(
     aws: &Session,

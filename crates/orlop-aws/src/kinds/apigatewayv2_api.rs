@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
-use super::apigatewayv2::{arn, call, list, sync_tags};
+use super::apigatewayv2::{ACTIONS, arn, call, list, sync_tags};
 use crate::{
     client::{APIGATEWAYV2, Failure, Result, Session, optional},
     fields::{Case, Difference, from_json, parse, to_json},
@@ -37,13 +37,7 @@ static ABOUT: About = About {
     late: &[],
     tags: Tags::Map("tags"),
     resync: None,
-    actions: &[
-        "apigateway:GET",
-        "apigateway:POST",
-        "apigateway:PATCH",
-        "apigateway:PUT",
-        "apigateway:DELETE",
-    ],
+    actions: ACTIONS,
     columns: &[("ENDPOINT", "string", ".status.apiEndpoint")],
 };
 

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 
 use super::{
-    apigatewayv2::{call, list},
+    apigatewayv2::{ACTIONS, call, list},
     apigatewayv2_stage::API,
 };
 use crate::{
@@ -42,13 +42,7 @@ static ABOUT: About = About {
     late: &[],
     tags: Tags::None,
     resync: None,
-    actions: &[
-        "apigateway:GET",
-        "apigateway:POST",
-        "apigateway:PATCH",
-        "apigateway:PUT",
-        "apigateway:DELETE",
-    ],
+    actions: ACTIONS,
     columns: &[],
 };
 

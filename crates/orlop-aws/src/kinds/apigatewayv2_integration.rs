@@ -6,12 +6,12 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 
 use super::{
-    apigatewayv2::{arn, call, list},
+    apigatewayv2::{ACTIONS, arn, body, call, list},
     apigatewayv2_stage::API,
 };
 use crate::{
     client::{APIGATEWAYV2, Failure, Result, Session, optional},
-    fields::{Case, Difference, compare, from_json, parse, to_json},
+    fields::{Case, Difference, compare, from_json, parse},
     kind::{About, Deletion, Kind, Object, Observed, Reference, Tags},
 };
 
@@ -51,23 +51,9 @@ static ABOUT: About = About {
     late: &[],
     tags: Tags::None,
     resync: None,
-    actions: &[
-        "apigateway:GET",
-        "apigateway:POST",
-        "apigateway:PATCH",
-        "apigateway:PUT",
-        "apigateway:DELETE",
-    ],
+    actions: ACTIONS,
     columns: &[("URI", "string", ".spec.integrationURI")],
 };
-
-fn body(object: &Object) -> Value {
-    let mut body = to_json(&ABOUT.spec, &object.spec, Case::Camel);
-    if let Some(fields) = body.as_object_mut() {
-        fields.remove("apiId");
-    }
-    body
-}
 
 #[async_trait]
 impl Kind for Integration {
@@ -88,7 +74,7 @@ impl Kind for Integration {
 
     async fn create(&self, aws: &Session, object: &Object) -> Result<Value> {
         let segments = ["apis", object.need("apiID"), "integrations"];
-        let answer = call(aws, "CreateIntegration", "POST", &segments, Some(body(object))).await?;
+        let answer = call(aws, "CreateIntegration", "POST", &segments, Some(body(&ABOUT, object))).await?;
         Ok(json!({"integrationID": answer["integrationId"]}))
     }
 
@@ -112,7 +98,7 @@ impl Kind for Integration {
         _: &Observed,
         changed: &[Difference],
     ) -> Result<()> {
-        let mut body = body(object);
+        let mut body = body(&ABOUT, object);
         for difference in changed {
             let absent = match difference.field.as_str() {
                 "description" => ("description", json!("")),

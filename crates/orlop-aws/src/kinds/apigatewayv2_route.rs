@@ -6,12 +6,12 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 
 use super::{
-    apigatewayv2::{arn, call, list},
+    apigatewayv2::{ACTIONS, arn, body, call, list},
     apigatewayv2_stage::API,
 };
 use crate::{
     client::{APIGATEWAYV2, Result, Session, optional},
-    fields::{Case, Difference, from_json, parse, to_json},
+    fields::{Case, Difference, from_json, parse},
     kind::{About, Deletion, Kind, Object, Observed, Reference, Tags, differs},
 };
 
@@ -48,23 +48,9 @@ static ABOUT: About = About {
     late: &[],
     tags: Tags::None,
     resync: None,
-    actions: &[
-        "apigateway:GET",
-        "apigateway:POST",
-        "apigateway:PATCH",
-        "apigateway:PUT",
-        "apigateway:DELETE",
-    ],
+    actions: ACTIONS,
     columns: &[("KEY", "string", ".spec.routeKey")],
 };
-
-fn body(object: &Object) -> Value {
-    let mut body = to_json(&ABOUT.spec, &object.spec, Case::Camel);
-    if let Some(fields) = body.as_object_mut() {
-        fields.remove("apiId");
-    }
-    body
-}
 
 #[async_trait]
 impl Kind for Route {
@@ -85,7 +71,7 @@ impl Kind for Route {
 
     async fn create(&self, aws: &Session, object: &Object) -> Result<Value> {
         let segments = ["apis", object.need("apiID"), "routes"];
-        let answer = call(aws, "CreateRoute", "POST", &segments, Some(body(object))).await?;
+        let answer = call(aws, "CreateRoute", "POST", &segments, Some(body(&ABOUT, object))).await?;
         Ok(json!({"routeID": answer["routeId"]}))
     }
 
@@ -107,7 +93,7 @@ impl Kind for Route {
         _: &Observed,
         changed: &[Difference],
     ) -> Result<()> {
-        let mut body = body(object);
+        let mut body = body(&ABOUT, object);
         for (field, absent) in [
             ("target", json!("")),
             ("operationName", json!("")),

@@ -5,10 +5,10 @@ use std::sync::LazyLock;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
-use super::apigatewayv2::{arn, call, sync_tags};
+use super::apigatewayv2::{ACTIONS, arn, body, call, sync_tags};
 use crate::{
     client::{APIGATEWAYV2, Result, Session, optional},
-    fields::{Case, Difference, from_json, parse, to_json},
+    fields::{Case, Difference, from_json, parse},
     kind::{About, Deletion, Kind, Object, Observed, Reference, Tags, differs},
 };
 
@@ -51,24 +51,17 @@ static ABOUT: About = About {
     late: &[],
     tags: Tags::Map("tags"),
     resync: None,
-    actions: &[
-        "apigateway:GET",
-        "apigateway:POST",
-        "apigateway:PATCH",
-        "apigateway:PUT",
-        "apigateway:DELETE",
-    ],
+    actions: ACTIONS,
     columns: &[],
 };
 
-fn body(object: &Object) -> Value {
-    let mut body = to_json(&ABOUT.spec, &object.spec, Case::Camel);
+fn stage_body(object: &Object) -> Value {
+    let mut body = body(&ABOUT, object);
     let deploys = object.spec["autoDeploy"].as_bool().unwrap_or_default();
-    if let Some(fields) = body.as_object_mut() {
-        fields.remove("apiId");
-        if deploys {
-            fields.remove("deploymentId");
-        }
+    if let Some(fields) = body.as_object_mut()
+        && deploys
+    {
+        fields.remove("deploymentId");
     }
     body
 }
@@ -97,7 +90,7 @@ impl Kind for Stage {
     }
 
     async fn create(&self, aws: &Session, object: &Object) -> Result<Value> {
-        call(aws, "CreateStage", "POST", &["apis", object.need("apiID"), "stages"], Some(body(object)))
+        call(aws, "CreateStage", "POST", &["apis", object.need("apiID"), "stages"], Some(stage_body(object)))
             .await?;
         Ok(json!({}))
     }
@@ -119,7 +112,7 @@ impl Kind for Stage {
             sync_tags(aws, &arn(aws, &format!("/apis/{api}/stages/{name}")), object, observed).await?;
         }
         if changed.iter().any(|difference| difference.field != "tags") {
-            let mut body = body(object);
+            let mut body = stage_body(object);
             if let Some(fields) = body.as_object_mut() {
                 fields.retain(|name, _| !["stageName", "tags"].contains(&name.as_str()));
                 for (field, absent) in
