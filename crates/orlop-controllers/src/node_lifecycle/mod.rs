@@ -17,7 +17,7 @@ use orlop_client::{
     api::{Patch, PatchParams, PostParams},
 };
 use serde_json::json;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use self::health::Heartbeat;
 pub(crate) use self::taint_eviction::{NAME as TAINT_EVICTION, register as register_taint_eviction};
@@ -32,6 +32,8 @@ pub(crate) const NAME: &str = "node-lifecycle-controller";
 /// Source of its events.
 const COMPONENT: &str = "node-controller";
 const PERIOD: Duration = Duration::from_secs(5);
+/// Time until the next look where a node was written by somebody else meanwhile.
+const CONFLICT_RETRY: Duration = Duration::from_millis(100);
 /// Time without a heartbeat after which a node counts as lost.
 const GRACE: Duration = Duration::from_secs(50);
 /// The same for a node that has never sent one.
@@ -79,18 +81,26 @@ async fn run(context: Context) {
     let mut last_eviction: Option<Instant> = None;
     let mut ticks = interval(PERIOD);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut had_conflict = false;
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
             () = changed.notified() => {}
+            () = sleep(CONFLICT_RETRY), if had_conflict => {}
         }
-        controller.look(&mut known, &mut last_eviction).await;
+        had_conflict = controller.look(&mut known, &mut last_eviction).await;
     }
 }
 
 impl Controller {
-    /// Looks at every node once.
-    async fn look(&self, known: &mut HashMap<String, Heartbeat>, last_eviction: &mut Option<Instant>) {
+    /// Looks at every node once. Returns whether a write met a conflict: a heartbeat is one, and changes nothing that
+    /// would wake this controller.
+    async fn look(
+        &self,
+        known: &mut HashMap<String, Heartbeat>,
+        last_eviction: &mut Option<Instant>,
+    ) -> bool {
+        let mut had_conflict = false;
         let nodes = self.nodes.all();
         let names: Vec<String> = nodes.iter().map(|node| node.name_any()).collect();
         known.retain(|name, heartbeat| {
@@ -142,8 +152,9 @@ impl Controller {
             if evicts && !is_evicting {
                 *last_eviction = Some(Instant::now());
             }
-            self.write_taints(&node, evicts).await;
+            had_conflict |= self.write_taints(&node, evicts).await;
         }
+        had_conflict
     }
 
     async fn write_conditions(&self, node: &Node) -> Option<Node> {
@@ -160,18 +171,21 @@ impl Controller {
         }
     }
 
-    async fn write_taints(&self, node: &Node, evicts: bool) {
-        let Some(taints) = health::taints(node, evicts) else { return };
+    /// Returns whether the write met a conflict.
+    async fn write_taints(&self, node: &Node, evicts: bool) -> bool {
+        let Some(taints) = health::taints(node, evicts) else { return false };
         let api: Api<Node> = Api::all(self.client.clone());
         let patch = json!({"metadata": {"resourceVersion": node.metadata.resource_version},
             "spec": {"taints": taints}});
         match api.patch(&node.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await {
             Ok(written) => self.nodes.wrote(written),
-            Err(error) if is_conflict(&error) || is_not_found(&error) => {}
+            Err(error) if is_conflict(&error) => return true,
+            Err(error) if is_not_found(&error) => {}
             Err(error) => {
                 tracing::debug!(%error, node = node.name_any(), "taints could not be written; trying again");
             }
         }
+        false
     }
 
     /// Marks the pods of a node as not ready: nobody else can.
