@@ -3,7 +3,9 @@
 //! The runtime's queue of tasks is first in, first out: behind a few dozen connections that each have a megabyte to
 //! encrypt, a small request waits for all of them. The kernel preempts threads, so a connection that takes more than its
 //! share of processor time is moved to threads that the kernel gives less to, with its requests and their reads. It comes
-//! back once it is quiet. While nobody else needs the processors, it is as fast there.
+//! back once it has been quiet for a while. While nobody else needs the processors, it is as fast there.
+//!
+//! Until it counts as busy, a connection writes for half a millisecond at a time.
 //!
 //! A thread that wakes up does not preempt another within its time slice, whatever their niceness. So while quiet
 //! connections have requests too, busy ones leave a processor free.
@@ -17,7 +19,7 @@ use std::{
     panic::resume_unwind,
     pin::Pin,
     sync::{
-        LazyLock,
+        Arc, LazyLock, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     task::{Context, Poll},
@@ -26,8 +28,9 @@ use std::{
 };
 
 use tokio::{
-    runtime::{Builder, Runtime},
+    runtime::{Builder, Handle, Runtime},
     task::JoinHandle,
+    task_local,
 };
 
 use crate::erased::Served;
@@ -42,15 +45,25 @@ const WINDOW: Duration = Duration::from_millis(50);
 /// Time in an interval from which a connection is busy.
 const BUSY: Duration = Duration::from_millis(5);
 /// Interval after which a busy connection may be quiet, and the time that it may take in it.
-const QUIET_WINDOW: Duration = Duration::from_secs(1);
-const QUIET: Duration = Duration::from_millis(20);
+const QUIET_WINDOW: Duration = Duration::from_secs(5);
+const QUIET: Duration = Duration::from_millis(100);
 
 /// Time for which a processor is left free after a request of a quiet connection, and the interval of looking.
 const FREE_FOR: Duration = Duration::from_millis(50);
 const FREE_CHECK: Duration = Duration::from_millis(5);
 
+/// Time after which a quiet connection that has more to write lets others go first.
+const TURN: Duration = Duration::from_micros(500);
+
 thread_local! {
     static IS_BUSY_THREAD: Cell<bool> = const { Cell::new(false) };
+    /// End of the turn of the quiet connection that is being polled.
+    static TURN_ENDS: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// Returns true if the connection that is being polled should let others go first.
+pub(crate) fn is_turn_over() -> bool {
+    TURN_ENDS.get().is_some_and(|end| Instant::now() >= end)
 }
 
 /// Returns true on a thread of busy connections. It may block: others serve the quiet ones.
@@ -147,13 +160,20 @@ impl Drop for Counted {
     }
 }
 
+task_local! {
+    /// Share of the connection that is being driven.
+    static SHARE: Arc<Share>;
+}
+
 /// Drives a connection to its end.
-pub(crate) async fn drive(mut connection: Served) {
+pub(crate) async fn drive(connection: Served) {
+    let share = Arc::new(Share::new(Handle::current()));
+    let mut connection: Served = Box::pin(SHARE.scope(share.clone(), connection));
     loop {
-        let Some(busy) = Metered::new(connection, Load::Quiet).await else { return };
+        let Some(busy) = Metered::new(connection, share.clone(), Load::Quiet).await else { return };
         let Some(threads) = &*THREADS else { return busy.await };
         let _counted = Counted::new(&RESERVATION);
-        let mut running = AbortOnDrop(threads.spawn(Metered::new(busy, Load::Busy)));
+        let mut running = AbortOnDrop(threads.spawn(Metered::new(busy, share.clone(), Load::Busy)));
         connection = match (&mut running.0).await {
             Ok(Some(quiet)) => quiet,
             Ok(None) => return,
@@ -164,6 +184,30 @@ pub(crate) async fn drive(mut connection: Served) {
             },
         };
     }
+}
+
+/// Spawns a request of the connection that is being driven. Its time counts as the connection's, and it moves with it.
+pub(crate) fn spawn(request: Served) {
+    match SHARE.try_with(Arc::clone) {
+        Ok(share) => place(request, share),
+        Err(_) => drop(tokio::spawn(request)),
+    }
+}
+
+fn place(request: Served, share: Arc<Share>) {
+    let load = share.load();
+    let threads = match load {
+        Load::Quiet => &share.home,
+        Load::Busy => match &*THREADS {
+            Some(threads) => threads.handle(),
+            None => return drop(share.home.spawn(request)),
+        },
+    };
+    threads.clone().spawn(async move {
+        if let Some(rest) = Metered::new(request, share.clone(), load).await {
+            place(rest, share);
+        }
+    });
 }
 
 /// A task that ends with its owner.
@@ -182,16 +226,43 @@ enum Load {
     Busy,
 }
 
-/// A connection whose processor time is counted. It is returned once its load has changed, and not if it has ended.
+/// Share of processor time that a connection and its requests take.
+struct Share {
+    /// The runtime of the connection while it is quiet.
+    home: Handle,
+    is_busy: AtomicBool,
+    meter: Mutex<Meter>,
+}
+
+impl Share {
+    fn new(home: Handle) -> Self {
+        Self { home, is_busy: AtomicBool::new(false), meter: Mutex::new(Meter::new(Instant::now())) }
+    }
+
+    fn load(&self) -> Load {
+        if self.is_busy.load(Relaxed) { Load::Busy } else { Load::Quiet }
+    }
+
+    /// Counts a poll.
+    fn record(&self, started: Instant, now: Instant) {
+        let mut meter = self.meter.lock().unwrap_or_else(PoisonError::into_inner);
+        let load = meter.record(started, now, self.load());
+        self.is_busy.store(load == Load::Busy, Relaxed);
+    }
+}
+
+/// A connection or a request of one, whose processor time is counted. It is returned once it has to move, and not if it
+/// has ended.
 struct Metered {
-    connection: Option<Served>,
-    load: Load,
-    meter: Meter,
+    future: Option<Served>,
+    share: Arc<Share>,
+    /// Load for which the present threads are.
+    place: Load,
 }
 
 impl Metered {
-    fn new(connection: Served, load: Load) -> Self {
-        Self { connection: Some(connection), load, meter: Meter::new(Instant::now()) }
+    fn new(future: Served, share: Arc<Share>, place: Load) -> Self {
+        Self { future: Some(future), share, place }
     }
 }
 
@@ -199,19 +270,23 @@ impl Future for Metered {
     type Output = Option<Served>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let load = self.load;
-        let Some(connection) = &mut self.connection else { return Poll::Ready(None) };
-        let started = Instant::now();
-        if load == Load::Quiet {
-            RESERVATION.note_quiet(started);
+        if self.share.load() != self.place {
+            return Poll::Ready(self.future.take());
         }
-        if connection.as_mut().poll(cx).is_ready() {
+        let place = self.place;
+        let Some(future) = &mut self.future else { return Poll::Ready(None) };
+        let started = Instant::now();
+        if place == Load::Quiet {
+            RESERVATION.note_quiet(started);
+            TURN_ENDS.set(Some(started + TURN));
+        }
+        let polled = future.as_mut().poll(cx);
+        TURN_ENDS.set(None);
+        self.share.record(started, Instant::now());
+        if polled.is_ready() {
             return Poll::Ready(None);
         }
-        if self.meter.record(started, Instant::now(), load) == load {
-            return Poll::Pending;
-        }
-        Poll::Ready(self.connection.take())
+        if self.share.load() == place { Poll::Pending } else { Poll::Ready(self.future.take()) }
     }
 }
 
@@ -236,7 +311,7 @@ impl Meter {
             Load::Quiet => (self.taken >= BUSY && elapsed < WINDOW * 2, WINDOW),
             Load::Busy => (elapsed >= QUIET_WINDOW && self.taken < QUIET, QUIET_WINDOW),
         };
-        if elapsed >= window {
+        if elapsed >= window || is_changed {
             *self = Self::new(now);
         }
         match (load, is_changed) {
@@ -301,6 +376,45 @@ mod tests {
         let driven = tokio::spawn(drive(Box::pin(connection)));
         tokio::time::timeout(Duration::from_secs(60), threads.recv()).await.unwrap().unwrap();
         driven.abort();
+    }
+
+    #[tokio::test]
+    async fn request_counts_as_its_connection_and_moves_with_it() {
+        let (sent, mut moved) = tokio::sync::mpsc::unbounded_channel();
+        let request = |work: Duration, sent: Option<tokio::sync::mpsc::UnboundedSender<bool>>| async move {
+            loop {
+                std::thread::sleep(work);
+                tokio::task::yield_now().await;
+                if is_busy_thread() {
+                    sent.map(|sent| sent.send(true));
+                    return;
+                }
+            }
+        };
+        let connection = async move {
+            // The one makes the connection busy, the other does next to nothing.
+            spawn(Box::pin(request(Duration::from_millis(3), None)));
+            spawn(Box::pin(request(Duration::ZERO, Some(sent))));
+            std::future::pending::<()>().await;
+        };
+        let driven = tokio::spawn(drive(Box::pin(connection)));
+        tokio::time::timeout(Duration::from_secs(60), moved.recv()).await.unwrap().unwrap();
+        driven.abort();
+    }
+
+    #[tokio::test]
+    async fn quiet_connection_has_turns() {
+        let (sent, turn) = tokio::sync::oneshot::channel();
+        let connection = async move {
+            let at_first = is_turn_over();
+            std::thread::sleep(TURN);
+            let later = is_turn_over();
+            tokio::task::yield_now().await;
+            let _ = sent.send((at_first, later, is_turn_over()));
+        };
+        drive(Box::pin(connection)).await;
+        assert_eq!(turn.await, Ok((false, true, false)));
+        assert!(!is_turn_over(), "outside of a connection there are no turns");
     }
 
     #[tokio::test]

@@ -16,6 +16,8 @@ use std::{
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::busy;
+
 /// Buffered bytes at most: several TLS records, which then leave in one system call.
 const BUFFER_BYTES: usize = 64 << 10;
 /// Capacity that an idle connection keeps at most.
@@ -97,6 +99,10 @@ impl<S: AsyncWrite + Unpin> Inner<S> {
     /// Buffers slices as far as there is room. Returns the number of bytes taken.
     fn fill_buffer(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         if self.buffer.len() >= BUFFER_BYTES {
+            if busy::is_turn_over() {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             ready!(self.write_buffer(cx))?;
         }
         let mut taken = 0;

@@ -20,6 +20,8 @@ use std::{
 use hyper::rt::Executor;
 use tokio::task::coop;
 
+use crate::busy;
+
 /// Time that one of the 128 units of a task's cooperative budget stands for: 5 ms for all of them.
 const BUDGET_UNIT_NANOS: u64 = 40_000;
 
@@ -37,7 +39,7 @@ where
     fn execute(&self, future: F) {
         let mut future = Box::pin(future);
         if !coop::has_budget_remaining() {
-            tokio::spawn(future);
+            busy::spawn(future);
             return;
         }
         let started = Instant::now();
@@ -47,7 +49,7 @@ where
         self.charge(started.elapsed());
         // A panic ends its own request, as it would end a task.
         if polled.is_ok_and(|polled| polled.is_pending()) {
-            tokio::spawn(future);
+            busy::spawn(future);
         }
     }
 }
