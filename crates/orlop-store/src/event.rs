@@ -30,8 +30,8 @@ pub struct Event {
     pub terms: Terms,
     /// The superseded version; `None` for a creation, or when compaction has deleted it.
     pub previous: Option<Previous>,
-    /// Cache for the encoding in which a server sends the event, so that it is encoded once for all watchers.
-    pub encoded_once: OnceLock<Bytes>,
+    /// Cache for the encodings in which a server sends the event, so that each is encoded once for all watchers.
+    pub encoded_once: [OnceLock<Bytes>; 2],
     /// The stored bytes fail their checksum: only the key and the revision are known.
     pub(crate) damaged: bool,
 }
@@ -44,7 +44,7 @@ impl Event {
         terms: Terms,
         previous: Option<Previous>,
     ) -> Self {
-        Self { id, kv, deleted, terms, previous, encoded_once: OnceLock::new(), damaged: false }
+        Self { id, kv, deleted, terms, previous, encoded_once: Default::default(), damaged: false }
     }
 
     /// Creates the event of a version whose stored bytes fail their checksum.

@@ -75,7 +75,7 @@ pub(crate) async fn answer(cluster: &Arc<Cluster>, query: &Query) -> Result<Resp
         .watch(watch.after(after))
         .await
         .map_err(|error| status_from_store_error(&error))?;
-    let (sink, closing) = (EventSink::default(), cluster.closing());
+    let (sink, closing) = (EventSink::new(cluster.stream_budget.clone()), cluster.closing());
     let lines = EventWriter(sink.clone());
     let events = WatchBody::new(sink, async move {
         let work = async {

@@ -88,7 +88,7 @@ pub(super) async fn watch(request: Request) -> Result<Response<Body>, Status> {
         _ => "application/json",
     };
     let watcher = request.cluster.objects.store.watch(wanted).await.map_err(|error| expired(&error))?;
-    let sink = EventSink::default();
+    let sink = EventSink::new(request.cluster.stream_budget.clone());
     if initial.is_none() {
         sink.initialized();
     }
@@ -232,7 +232,7 @@ impl EventWriter {
                     Ok(batch) => {
                         for seen in batch.events() {
                             match self.event(&seen).await {
-                                Ok(Some(line)) => self.sink.send(line).await,
+                                Ok(Some(line)) => self.sink.send(batch.share(line)).await,
                                 Ok(None) => {}
                                 Err(status) => return self.fail(&status).await,
                             }
@@ -268,19 +268,33 @@ impl EventWriter {
             (false, false) => return Ok(None),
         };
         let state = event_state(kind, event);
-        if self.request.negotiated.is_plain() && self.request.kind.serves_stored(&state.bytes) {
-            // Watchers of the stored version share one line.
-            return Ok(Some(if kind == natural_type(event) && self.request.kind.storage.is_own() {
-                event.encoded_once.get_or_init(|| self.plain_line(kind, &state)).clone()
-            } else {
-                self.plain_line(kind, &state)
-            }));
-        }
-        if let Some(line) = self.stored_line(kind, &state) {
+        // Watchers of the stored version share one line.
+        if kind == natural_type(event)
+            && let Some(shared) = self.shared_slot(&state)
+        {
+            let encoded = &event.encoded_once[shared];
+            if let Some(line) = encoded.get() {
+                return Ok(Some(line.clone()));
+            }
+            if let Some(line) = self.stored_line(kind, &state) {
+                return Ok(Some(encoded.get_or_init(|| line).clone()));
+            }
+        } else if let Some(line) = self.stored_line(kind, &state) {
             return Ok(Some(line));
         }
         let object = self.request.kind.read(&state).await?;
         Ok(Some(self.line_of(kind, state.revision, object)))
+    }
+
+    /// Returns the place of the line among the encodings that watchers share; `None` if this watch has lines of its own.
+    fn shared_slot(&self, state: &Found) -> Option<usize> {
+        let (kind, negotiated) = (&self.request.kind, self.request.negotiated);
+        let is_stored = kind.storage.is_own() && kind.serves_stored(&state.bytes);
+        match (negotiated.transform, negotiated.encoding) {
+            (Transform::Whole, Encoding::Json) if is_stored => Some(0),
+            (Transform::Whole, Encoding::Protobuf) if is_stored => Some(1),
+            _ => None,
+        }
     }
 
     /// Returns true for the current and the previous version if they are selected.

@@ -8,6 +8,8 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
+
 /// Bytes that all streamed bodies may hold before clients that do not read lose their patience.
 const BYTES_MAX: usize = 64 << 20;
 /// Time after which a client that reads nothing is disconnected.
@@ -29,9 +31,24 @@ impl StreamBudget {
         HeldBytes { budget: self.clone(), bytes }
     }
 
+    /// Accounts for a chunk until whoever sends it drops it.
+    pub(crate) fn hold_chunk(&self, chunk: Bytes) -> Bytes {
+        Bytes::from_owner(HeldChunk { _held: self.hold(chunk.len()), chunk })
+    }
+
+    /// Returns true while bodies hold too much.
+    fn is_exceeded(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > BYTES_MAX
+    }
+
+    /// Returns true while there is room for what only spares work. Bodies are not aborted for it.
+    pub(crate) fn has_room(&self) -> bool {
+        self.0.load(Ordering::Relaxed) <= BYTES_MAX / 2
+    }
+
     /// Returns the time that a client may read nothing.
     pub(crate) fn patience(&self) -> Duration {
-        if self.0.load(Ordering::Relaxed) > BYTES_MAX { PATIENCE_UNDER_PRESSURE } else { PATIENCE }
+        if self.is_exceeded() { PATIENCE_UNDER_PRESSURE } else { PATIENCE }
     }
 }
 
@@ -45,6 +62,18 @@ pub(crate) struct HeldBytes {
 impl Drop for HeldBytes {
     fn drop(&mut self) {
         self.budget.0.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// A chunk that is accounted for.
+struct HeldChunk {
+    chunk: Bytes,
+    _held: HeldBytes,
+}
+
+impl AsRef<[u8]> for HeldChunk {
+    fn as_ref(&self) -> &[u8] {
+        &self.chunk
     }
 }
 

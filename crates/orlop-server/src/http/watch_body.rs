@@ -3,6 +3,9 @@
 //! There is no task and no queue between the store's watcher and the connection: polling the body runs the
 //! watch until it has no more events or a chunk is full. An event costs one wake-up of one task, and a
 //! watcher that lags sends large chunks of coalesced events.
+//!
+//! A large event is shared by all watchers and never copied into a chunk. Chunks of small ones are counted by the
+//! budget of streamed bodies; while that has no room, events are not coalesced.
 
 use std::{
     fmt,
@@ -13,8 +16,12 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 
+use super::stream_budget::StreamBudget;
+
 /// Bytes of events at which a chunk is sent.
 const CHUNK_BYTES: usize = 32 << 10;
+/// Bytes from which a chunk is counted by the budget.
+const COUNTED_BYTES: usize = 1 << 10;
 
 /// Receives the encoded events of a watch.
 #[derive(Clone, Debug, Default)]
@@ -27,11 +34,14 @@ struct Pending {
     first: Bytes,
     /// All events, if there are several.
     coalesced: BytesMut,
+    /// A large event after them: a chunk of its own.
+    large: Bytes,
     events: u64,
     /// Sends each event as a chunk of its own.
     separate: bool,
     /// True once the objects that were there at the start are sent.
     is_initialized: bool,
+    budget: StreamBudget,
 }
 
 impl Pending {
@@ -39,6 +49,11 @@ impl Pending {
         self.events += 1;
         if self.events == 1 {
             self.first = event;
+            return;
+        }
+        if event.len() >= CHUNK_BYTES {
+            self.events -= 1;
+            self.large = event;
             return;
         }
         if self.coalesced.is_empty() {
@@ -49,21 +64,32 @@ impl Pending {
     }
 
     fn is_full(&self) -> bool {
-        self.events > 0 && (self.separate || self.first.len().max(self.coalesced.len()) >= CHUNK_BYTES)
+        let bytes = self.first.len().max(self.coalesced.len());
+        self.events > 0
+            && (self.separate || !self.large.is_empty() || bytes >= CHUNK_BYTES || !self.budget.has_room())
     }
 
     fn take(&mut self) -> Option<(Bytes, u64)> {
         let events = std::mem::take(&mut self.events);
         let (first, coalesced) = (std::mem::take(&mut self.first), std::mem::take(&mut self.coalesced));
+        if !self.large.is_empty() {
+            (self.first, self.events) = (std::mem::take(&mut self.large), 1);
+        }
         match events {
             0 => None,
             1 => Some((first, 1)),
-            _ => Some((coalesced.freeze(), events)),
+            _ if coalesced.len() < COUNTED_BYTES => Some((coalesced.freeze(), events)),
+            _ => Some((self.budget.hold_chunk(coalesced.freeze()), events)),
         }
     }
 }
 
 impl EventSink {
+    /// Returns a sink whose chunks are counted by a budget.
+    pub(crate) fn new(budget: StreamBudget) -> Self {
+        Self(Arc::new(Mutex::new(Pending { budget, ..Pending::default() })))
+    }
+
     fn pending(&self) -> MutexGuard<'_, Pending> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -163,8 +189,47 @@ mod tests {
         assert_eq!(chunks(events(&[5, 6, 7])).await, [(18, 3)]);
         assert_eq!(
             chunks(events(&[CHUNK_BYTES, 1, CHUNK_BYTES, 2])).await,
-            [(CHUNK_BYTES, 1), (CHUNK_BYTES + 1, 2), (2, 1)]
+            [(CHUNK_BYTES, 1), (1, 1), (CHUNK_BYTES, 1), (2, 1)]
         );
+    }
+
+    #[tokio::test]
+    async fn large_event_is_never_copied() {
+        let sink = EventSink::default();
+        let (sender, large) = (sink.clone(), Bytes::from(vec![b'x'; CHUNK_BYTES]));
+        let sent = large.clone();
+        let mut body = WatchBody::new(sink, async move {
+            for event in [Bytes::from_static(b"a"), Bytes::from_static(b"b"), sent, Bytes::from_static(b"c")]
+            {
+                sender.send(event).await;
+            }
+        });
+        let mut chunks = Vec::new();
+        while let Some((chunk, _)) = poll_fn(|cx| body.poll_chunk(cx)).await {
+            chunks.push(chunk);
+        }
+        assert_eq!(chunks.len(), 3);
+        assert_eq!(chunks[1].as_ptr(), large.as_ptr());
+    }
+
+    #[tokio::test]
+    async fn events_are_not_coalesced_while_the_budget_has_no_room() {
+        let budget = StreamBudget::default();
+        let chunks_of = async |budget: StreamBudget| {
+            let sink = EventSink::new(budget);
+            let sender = sink.clone();
+            let events = WatchBody::new(sink, async move {
+                for _ in 0..6 {
+                    sender.send(vec![b'x'; COUNTED_BYTES / 2].into()).await;
+                }
+            });
+            chunks(events).await.len()
+        };
+        assert_eq!(chunks_of(budget.clone()).await, 1);
+        let held = budget.hold(usize::MAX / 2);
+        assert_eq!(chunks_of(budget.clone()).await, 6);
+        drop(held);
+        assert_eq!(chunks_of(budget).await, 1);
     }
 
     #[tokio::test]

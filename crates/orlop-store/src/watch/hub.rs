@@ -130,6 +130,7 @@ impl Hub {
             let before = ring.newest;
             for commit in commits {
                 if commit.revision == ring.newest + 1 {
+                    self.log_cache.published(&commit);
                     ring.push(commit);
                 } else if commit.revision > ring.newest {
                     self.gap_detected.notify_one();

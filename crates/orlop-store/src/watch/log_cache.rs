@@ -5,7 +5,10 @@
 //! budget and LRU eviction. Watchers hold a position, never a segment: one that stops reading costs nothing.
 //!
 //! Segments begin at multiples of [`SEGMENT_REVISIONS`] where compaction allows, so that watchers at different
-//! positions share them. Reads of the database take turns in the order of their requests, one at a time: a
+//! positions share them. A large commit that somebody still holds is not held twice: what is sent of it to clients
+//! that do not read may outlive its segment ([`WatchBatch::share`](super::watcher::WatchBatch::share)).
+//!
+//! Reads of the database take turns in the order of their requests, one at a time: a
 //! crowd that catches up leaves the other connections and processors to everybody else.
 //!
 //! A read runs as a task of its own. The future that waits for it may not be polled for as long as a client does
@@ -13,7 +16,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
 use tokio::sync::{Semaphore, watch};
@@ -29,6 +32,10 @@ use crate::{
 /// of its last commit excepted.
 const SEGMENT_REVISIONS: i64 = 256;
 const SEGMENT_LIMIT: TailLimit = TailLimit { events: SEGMENT_REVISIONS as usize, bytes: 1 << 20 };
+/// Bytes from which a commit is large.
+pub(super) const LARGE_COMMIT: usize = 16 << 10;
+/// Large commits that are remembered before those that are gone are forgotten.
+const LARGE_COMMITS_MIN: usize = 1024;
 /// Reads of the database at a time.
 const CONCURRENT_READS: usize = 1;
 
@@ -71,6 +78,10 @@ struct State {
     /// Segments by the revision that they begin after.
     segments: BTreeMap<Revision, Entry>,
     bytes: usize,
+    /// Large commits that were read or published, and may still be held by somebody.
+    large: HashMap<Revision, Weak<Commit>>,
+    /// Number of them at which those that are gone are forgotten.
+    large_limit: usize,
     /// Counts uses, for LRU.
     clock: u64,
     /// Reads under way, by position.
@@ -105,6 +116,13 @@ impl LogCache {
         done.map_err(|_| closed())?.clone().unwrap_or_else(|| Err(closed()))
     }
 
+    /// Remembers a commit that was published, if it is large.
+    pub(super) fn published(&self, commit: &Arc<Commit>) {
+        if commit_bytes(commit) >= LARGE_COMMIT {
+            self.lock().only_one(commit);
+        }
+    }
+
     /// Drops segments that end before a revision, which compaction has made unreadable.
     pub(super) fn evict_before(&self, revision: Revision) {
         self.lock().retain(|segment| segment.last >= revision);
@@ -112,7 +130,9 @@ impl LogCache {
 
     /// Drops every segment: index terms of versions in the log have changed.
     pub(super) fn clear(&self) {
-        self.lock().retain(|_| false);
+        let mut state = self.lock();
+        state.retain(|_| false);
+        state.large.clear();
     }
 
     /// Joins the read at a position, or starts one.
@@ -167,7 +187,10 @@ impl LogCache {
     }
 
     async fn read(&self, engine: &dyn Engine, after: Revision) -> Result<Option<Arc<Segment>>> {
-        let commits = engine.tail(after, SEGMENT_LIMIT).await?;
+        let mut commits = engine.tail(after, SEGMENT_LIMIT).await?;
+        for commit in commits.iter_mut().filter(|commit| commit_bytes(commit) >= LARGE_COMMIT) {
+            *commit = self.lock().only_one(commit);
+        }
         let Some(segment) = Segment::new(commits).map(Arc::new) else { return Ok(None) };
         self.lock().insert(after, segment.clone(), self.limit_bytes);
         Ok(Some(segment))
@@ -179,6 +202,19 @@ impl LogCache {
 }
 
 impl State {
+    /// Returns the commit of the same revision that somebody holds, else this one.
+    fn only_one(&mut self, commit: &Arc<Commit>) -> Arc<Commit> {
+        if let Some(held) = self.large.get(&commit.revision).and_then(Weak::upgrade) {
+            return held;
+        }
+        if self.large.len() >= self.large_limit.max(LARGE_COMMITS_MIN) {
+            self.large.retain(|_, commit| commit.strong_count() > 0);
+            self.large_limit = self.large.len() * 2;
+        }
+        self.large.insert(commit.revision, Arc::downgrade(commit));
+        commit.clone()
+    }
+
     /// Returns the segment that holds the commit after `position`.
     fn get(&mut self, position: Revision) -> Option<Arc<Segment>> {
         self.clock += 1;
@@ -231,6 +267,20 @@ mod tests {
         }
         assert!(state.get(255).is_none(), "the commit after 255 is before the segment");
         assert!(state.get(512).is_none(), "the segment ends at 512");
+    }
+
+    #[test]
+    fn a_large_commit_that_is_held_is_not_held_twice() {
+        let mut state = State::default();
+        let (first, again) = (segment(1..=1).commits[0].clone(), segment(1..=1).commits[0].clone());
+        assert!(Arc::ptr_eq(&state.only_one(&first), &first));
+        assert!(Arc::ptr_eq(&state.only_one(&again), &first));
+        drop(first);
+        assert!(Arc::ptr_eq(&state.only_one(&again), &again));
+        for revision in 2..5_000 {
+            state.only_one(&segment(revision..=revision).commits[0]);
+        }
+        assert!(state.large.len() <= LARGE_COMMITS_MIN, "those that are gone are forgotten");
     }
 
     #[test]

@@ -9,7 +9,10 @@ use std::{
 use bytes::Bytes;
 use tokio::{sync::Notify, task::JoinHandle, time::timeout};
 
-use super::hub::{Hub, commit_bytes};
+use super::{
+    hub::{Hub, commit_bytes},
+    log_cache::LARGE_COMMIT,
+};
 use crate::{
     Commit, Event, Filter, KeyRange, Previous, Revision,
     engine::Engine,
@@ -460,6 +463,18 @@ pub struct WatchBatch {
     subscription: Arc<Subscription>,
 }
 
+/// An encoded event with its commit.
+struct Shared {
+    encoded: Bytes,
+    _commit: Arc<Commit>,
+}
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        &self.encoded
+    }
+}
+
 /// An event and how it relates to the watch's filter. Without a filter, `matches` means "exists now" and
 /// `matched_before` means "existed before".
 #[derive(Clone, Copy, Debug)]
@@ -476,6 +491,15 @@ impl WatchBatch {
     /// Returns the revision of all the events.
     pub fn revision(&self) -> Revision {
         self.commit.revision
+    }
+
+    /// Ties the life of this commit to an encoding of one of its events, if it is large. As long as a client does not
+    /// read it, others are sent the same bytes.
+    pub fn share(&self, encoded: Bytes) -> Bytes {
+        if commit_bytes(&self.commit) < LARGE_COMMIT {
+            return encoded;
+        }
+        Bytes::from_owner(Shared { encoded, _commit: self.commit.clone() })
     }
 
     /// Returns the events that the watch selects; at least one.
