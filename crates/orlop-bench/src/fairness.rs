@@ -19,12 +19,12 @@ use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use http_body_util::BodyExt;
 use serde_json::json;
-use tokio::{process::Command, task::JoinSet};
+use tokio::task::JoinSet;
 
 use crate::{
     api::{CONFIG_MAPS, Server},
     client::Client,
-    load::Measured,
+    load::{Measured, least_priority},
     report::{Better, Report},
 };
 
@@ -113,9 +113,7 @@ async fn measure(report: &mut Report, server: &str, kubeconfig: &Path, plan: &Pl
     for flood in &plan.floods {
         let time = WARM_UP + plan.time + WARM_UP;
         // Killed with this future, should the measurement fail.
-        let flooding = Command::new("nice")
-            .args(["-n", "19"])
-            .arg(std::env::current_exe()?)
+        let flooding = least_priority()?
             .arg("flood")
             .arg(kubeconfig)
             .arg(flood.name())

@@ -173,3 +173,11 @@ pub(crate) fn processor_seconds(process: u32) -> f64 {
     fields.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>()
         / TICKS
 }
+
+/// Returns a command that runs this program with the least priority: on a machine of its own the client that it is
+/// would take no processor time from the server, nor from those that are measured.
+pub(crate) fn least_priority() -> std::io::Result<tokio::process::Command> {
+    let mut command = tokio::process::Command::new("nice");
+    command.args(["-n", "19"]).arg(std::env::current_exe()?).kill_on_drop(true);
+    Ok(command)
+}

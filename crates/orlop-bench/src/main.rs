@@ -169,6 +169,16 @@ enum Bench {
         #[arg(value_enum)]
         flood: fairness::Flood,
     },
+    /// The clients that do not read of `abuse`.
+    #[command(hide = true)]
+    Unread {
+        /// Kubeconfig of the server.
+        kubeconfig: PathBuf,
+        /// Path of the requests.
+        path: String,
+        /// Number of requests.
+        count: usize,
+    },
     /// The store, beside kine's schema and statements on the same database.
     Store {
         /// Keys in the large database.
@@ -263,6 +273,7 @@ fn main() -> anyhow::Result<()> {
             Bench::Flood { kubeconfig, flood } => {
                 fairness::flood(&kubeconfig, flood, Duration::from_secs_f64(arguments.seconds)).await
             }
+            Bench::Unread { kubeconfig, path, count } => abuse::hold(&kubeconfig, &path, count).await,
             Bench::Store { keys, only, part, clients } => {
                 let time = Duration::from_secs_f64(arguments.seconds);
                 let plan = store::Plan { time, many: keys, parts: part, clients };

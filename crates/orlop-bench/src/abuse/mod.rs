@@ -16,6 +16,7 @@ use std::{
 use serde_json::json;
 use tokio::task::JoinHandle;
 
+pub(crate) use self::unread::hold;
 use crate::{
     api::{CONFIG_MAPS, Server},
     client::Client,
