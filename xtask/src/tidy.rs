@@ -20,6 +20,7 @@ const LAYERS: &[&[&str]] = &[
     &[
         "orlop-store",
         "orlop-net",
+        "orlop-observe",
         "orlop-auth",
         "orlop-audit",
         "orlop-encryption",

@@ -148,6 +148,20 @@ impl Accounts {
         Ok(Chosen { session, selector })
     }
 
+    /// True if AWS keeps the resources of a deleted object: by the object, its namespace for the service, its namespace,
+    /// or the flag.
+    pub(crate) fn retains(&self, service: &str, object: &Value) -> bool {
+        let namespace = text(object, "/metadata/namespace").unwrap_or_default();
+        let of_namespace = |key: &str| self.namespaces.annotation(namespace, key);
+        let own = object.pointer("/metadata/annotations/services.k8s.aws~1deletion-policy");
+        let policy = own
+            .and_then(Value::as_str)
+            .map(str::to_owned)
+            .or_else(|| of_namespace(&format!("{service}.services.k8s.aws/deletion-policy")))
+            .or_else(|| of_namespace("services.k8s.aws/deletion-policy"));
+        policy.map_or(self.settings.retain, |policy| policy == "retain")
+    }
+
     async fn role(
         &self,
         object: &Value,

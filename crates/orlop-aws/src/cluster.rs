@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use futures_util::StreamExt as _;
 use orlop_client::{
     Api, Client,
-    api::{ListParams, Patch, PatchParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams},
     core::{ApiResource, DynamicObject, PartialObjectMeta},
     watch_kind,
     watcher::{Config, Event},
@@ -151,6 +151,18 @@ impl Cluster {
         let options = PatchParams::apply(MANAGER).force();
         let applied = self.api(resource, namespace).patch(name, &options, &Patch::Apply(object)).await?;
         serde_json::to_value(applied).map_err(orlop_client::Error::SerdeError)
+    }
+
+    /// Deletes an object. One that is gone is deleted.
+    pub(crate) async fn delete(
+        &self,
+        resource: &Resource,
+        (namespace, name): (&str, &str),
+    ) -> orlop_client::Result<()> {
+        match self.api(resource, namespace).delete(name, &DeleteParams::default()).await {
+            Err(orlop_client::Error::Api(status)) if status.code == 404 => Ok(()),
+            other => other.map(drop),
+        }
     }
 
     /// Watches metadata of a kind for ever: every object first, then every change.

@@ -1,6 +1,6 @@
 //! `status.conditions`: rebuilt on each pass, with times that change only with a status.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use orlop_api::time::Time;
 use serde_json::{Value, json};
@@ -24,6 +24,17 @@ pub(crate) struct Conditions {
 }
 
 impl Conditions {
+    /// Returns the conditions of an object.
+    pub(crate) fn of(object: &Value) -> Self {
+        let mut conditions = Self::default();
+        let known = object.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
+        for condition in known {
+            let field = |name: &str| condition[name].as_str().unwrap_or_default();
+            conditions.set(field("type"), field("status"), field("reason"), field("message"));
+        }
+        conditions
+    }
+
     /// Sets a condition. Types that may be there several times differ by reason.
     pub(crate) fn set(&mut self, kind: &str, status: &str, reason: &str, message: &str) {
         let several = kind == ADVISORY;
@@ -68,7 +79,12 @@ pub(crate) fn status_of<'a>(list: &'a [Value], kind: &str) -> Option<&'a str> {
 
 /// Returns the time as objects carry it.
 pub(crate) fn now() -> String {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    after(Duration::ZERO)
+}
+
+/// Returns the time after a wait, as objects carry it.
+pub(crate) fn after(wait: Duration) -> String {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + wait;
     Time::from_unix(i64::try_from(since.as_secs()).unwrap_or_default()).to_string()
 }
 

@@ -8,16 +8,19 @@ use std::{
 
 use futures_util::future::{BoxFuture, join_all};
 use orlop_controllers::runtime::{Action, Context, EventForm, WorkQueue};
+use prometheus_client::registry::Registry;
 use serde_json::Value;
 
 use crate::{
     accounts::{Accounts, Namespaces, config_map_resource, namespace_resource, selector_resource},
-    client::{Client, ClientSettings, Environment},
+    bridge::{self, Bridge, BridgeMetrics},
+    client::{CallMetrics, Client, ClientSettings, Environment},
     cluster::{Change, Cluster, Resource, text},
     crds,
     field_export::{self, FieldExports},
     kinds::{self, KINDS},
-    reconcile::{Memory, ObjectKey, Reconciler},
+    objects::{Memory, ObjectKey, Objects},
+    reconcile::Reconciler,
     references::resource_of,
     settings::Settings,
 };
@@ -40,9 +43,11 @@ enum Key {
     Identity,
 }
 
-/// Calls of AWS so far, by service, operation and outcome, and whether AWS has answered: shared with the outside.
+/// Calls of AWS so far, metrics, and whether AWS has answered: shared with the outside.
 #[derive(Clone, Debug, Default)]
 pub struct Observer {
+    calls: CallMetrics,
+    bridge: BridgeMetrics,
     client: Arc<Mutex<Option<Arc<Client>>>>,
     ready: Arc<std::sync::atomic::AtomicBool>,
 }
@@ -60,6 +65,12 @@ impl Observer {
             .collect()
     }
 
+    /// Registers the metrics of calls and passes.
+    pub fn register(&self, registry: &mut Registry) {
+        self.calls.register(registry);
+        self.bridge.register(registry);
+    }
+
     /// True once the controllers run and AWS has said who they are.
     pub fn is_ready(&self) -> bool {
         self.ready.load(std::sync::atomic::Ordering::Relaxed)
@@ -70,6 +81,8 @@ struct Controller {
     cluster: Cluster,
     accounts: Arc<Accounts>,
     reconciler: Reconciler,
+    bridge: Bridge,
+    memory: Arc<Memory>,
     exports: FieldExports,
     queue: Arc<WorkQueue<Key>>,
     /// Fingerprint of each object as last seen.
@@ -90,7 +103,7 @@ pub fn run(context: Context, settings: Settings, observer: Observer) -> BoxFutur
             rate_scale: settings.rate_scale,
         };
         let environment = settings.environment.clone().map_or_else(Environment::of_process, Environment::of);
-        let client = match Client::new(client_settings, environment) {
+        let client = match Client::new(client_settings, environment, observer.calls.clone()) {
             Ok(client) => client,
             Err(error) => {
                 tracing::error!(%error, "the HTTP client cannot be built");
@@ -112,9 +125,19 @@ pub fn run(context: Context, settings: Settings, observer: Observer) -> BoxFutur
             settings,
         });
         let recorder = context.recorder("orlop-aws", EventForm::Counted);
+        let objects = Objects { cluster: cluster.clone(), recorder };
+        let memory = Arc::new(Memory::default());
+        let bridge = Bridge {
+            accounts: accounts.clone(),
+            objects: objects.clone(),
+            memory: memory.clone(),
+            metrics: observer.bridge.clone(),
+        };
         let controller = Arc::new(Controller {
             cluster: cluster.clone(),
-            reconciler: Reconciler { accounts: accounts.clone(), recorder, memory: Memory::default() },
+            reconciler: Reconciler { accounts: accounts.clone(), objects, memory: memory.clone() },
+            bridge,
+            memory,
             exports: FieldExports::new(cluster),
             accounts,
             queue: context.work_queue(),
@@ -152,6 +175,10 @@ async fn install(cluster: &Cluster, settings: &Settings) -> orlop_client::Result
 impl Controller {
     async fn reconcile(&self, key: Key) -> orlop_client::Result<Action> {
         match &key {
+            Key::Object(object) if object.service == bridge::SERVICE => match bridge::find(object.kind) {
+                Some(kind) => self.bridge.reconcile(kind, object).await,
+                None => Ok(Action::Done),
+            },
             Key::Object(object) => match kinds::find(object.service, object.kind) {
                 Some(kind) => self.reconciler.reconcile(kind, object).await,
                 None => Ok(Action::Done),
@@ -182,16 +209,30 @@ impl Controller {
 
     async fn watch(&self) {
         let settings = &self.accounts.settings;
-        let kinds = KINDS.iter().filter(|kind| settings.has_kind(kind.about().kind));
         let mut watches: Vec<BoxFuture<'_, ()>> = Vec::new();
-        for kind in kinds {
-            let about = kind.about();
-            let resource = resource_of(about.service.name, about.kind);
+        let mut watch = |service: &'static str, kind: &'static str, resource: Resource| {
             watches.push(Box::pin(async move {
-                let handle =
-                    |change: Change| self.changed(about.service.name, about.kind, &resource, &change);
+                let handle = |change: Change| self.changed(service, kind, &resource, &change);
                 self.cluster.watch(&resource, handle).await;
             }));
+        };
+        let bridge: Vec<_> = bridge::KINDS
+            .iter()
+            .map(|kind| kind.about())
+            .filter(|about| settings.has_kind(about.kind))
+            .collect();
+        // Children of the Bridge are watched even if another controller reconciles them.
+        let related = |kind: &str| {
+            let mut all = bridge.iter().flat_map(|about| about.children.iter().chain(about.references));
+            all.any(|(_, known)| *known == kind)
+        };
+        for about in KINDS.iter().map(|kind| kind.about()) {
+            if settings.has_kind(about.kind) || related(about.kind) {
+                watch(about.service.name, about.kind, resource_of(about.service.name, about.kind));
+            }
+        }
+        for about in &bridge {
+            watch(bridge::SERVICE, about.kind, about.resource(&settings.bridge_group));
         }
         watches.push(Box::pin(async {
             let handle = |change: Change| self.namespace_changed(change);
@@ -242,8 +283,11 @@ impl Controller {
         }
         let key = ObjectKey { service, kind, namespace: change.namespace.clone(), name: change.name.clone() };
         let target = (service.to_owned(), kind.to_owned(), change.namespace.clone(), change.name.clone());
-        for dependent in self.reconciler.memory.dependents(&target) {
+        for dependent in self.memory.dependents(&target) {
             self.queue.add(Key::Object(dependent));
+        }
+        if !self.accounts.settings.has_kind(kind) {
+            return;
         }
         for (namespace, name) in self.exports.of_source(resource, change) {
             self.queue.add(Key::Export { namespace, name });

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
+    bridge,
     fields::{custom_resource_definition, object_schema, parse},
     kinds::KINDS,
     settings::Settings,
@@ -12,6 +13,8 @@ use crate::{
 pub fn definitions(settings: &Settings) -> Vec<Value> {
     let kinds = KINDS.iter().filter(|kind| settings.has_kind(kind.about().kind));
     let mut all: Vec<Value> = kinds.map(|kind| kind.about().definition()).collect();
+    let bridge = bridge::KINDS.iter().filter(|kind| settings.has_kind(kind.about().kind));
+    all.extend(bridge.map(|kind| kind.about().definition(&settings.bridge_group)));
     all.push(field_export());
     all.push(role_selector());
     all

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use crate::{kinds::KINDS, settings::Settings};
+use crate::{bridge, kinds::KINDS, settings::Settings};
 
 /// Actions that make Lambda or S3 act as a role: only for roles given to those services.
 const PASS_ROLE: &str = "iam:PassRole";
@@ -14,7 +14,9 @@ pub fn iam_policy(settings: &Settings, account: &str) -> Value {
     let mut by_service: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let mut passes = false;
     let kinds = KINDS.iter().filter(|kind| settings.has_kind(kind.about().kind));
-    for action in kinds.flat_map(|kind| kind.about().actions) {
+    let bridge = bridge::KINDS.iter().filter(|kind| settings.has_kind(kind.about().kind));
+    let bridge = bridge.flat_map(|kind| kind.about().actions);
+    for action in kinds.flat_map(|kind| kind.about().actions).chain(bridge) {
         if *action == PASS_ROLE {
             passes = true;
             continue;
@@ -55,7 +57,10 @@ pub fn iam_action(service: &str, operation: &str) -> Option<String> {
     let action = match (service, operation) {
         ("apigatewayv2", _) => return None,
         ("s3", "HeadBucket") => "ListBucket".to_owned(),
-        ("s3", "DeleteBucket" | "DeleteBucketPolicy" | "DeleteBucketWebsite") => operation.to_owned(),
+        ("s3", "HeadObject") => "GetObject".to_owned(),
+        ("s3", "DeleteObject" | "DeleteBucket" | "DeleteBucketPolicy" | "DeleteBucketWebsite") => {
+            operation.to_owned()
+        }
         ("s3", _) => {
             // Removing a part needs the right to write it.
             let operation = match operation.strip_prefix("Delete") {

@@ -1,13 +1,14 @@
-//! AWS from Kubernetes: controllers of ACK's kinds, against any Kubernetes API.
+//! AWS from Kubernetes: controllers of ACK's kinds and of the Bridge's, against any Kubernetes API.
 //!
 //! A kind is one file in `kinds`: its fields in a short notation, its calls, and what the notation cannot say about its
 //! comparison. Everything else is done once: the protocols and the signature (`client`), references, adoption, tags,
-//! conditions, retries (`reconcile`).
+//! conditions, retries (`reconcile`). Kinds of the Bridge take several steps of several services (`bridge`).
 //!
 //! Modules from the bottom up: `fields`, `client`, `policy`; `kind`, `kinds`; `cluster`, `conditions`, `settings`;
-//! `references`, `accounts`; `reconcile`, `field_export`, `crds`; `controller`.
+//! `references`, `accounts`; `objects`; `reconcile`, `bridge`, `field_export`, `crds`; `controller`.
 
 mod accounts;
+mod bridge;
 mod client;
 mod cluster;
 mod conditions;
@@ -18,6 +19,7 @@ mod fields;
 mod iam_policy;
 mod kind;
 mod kinds;
+mod objects;
 mod policy;
 mod rbac;
 mod reconcile;

@@ -1,15 +1,17 @@
-//! `orlop-aws`: controllers of ACK's kinds.
+//! `orlop-aws`: controllers of ACK's kinds and of the Bridge's.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail};
 use clap::Parser;
 use orlop_aws::{NAME, Observer, Settings, definitions, iam_policy, network_policy, rbac, run};
 use orlop_client::{Client, Config};
 use orlop_controllers::runtime::{LeaderElection, Manager};
+use orlop_net::Address;
+use prometheus_client::registry::Registry;
 use serde_json::Value;
 
-/// AWS from Kubernetes: controllers of ACK's kinds, against any Kubernetes.
+/// AWS from Kubernetes: controllers of ACK's kinds and of the Bridge's, against any Kubernetes.
 #[derive(Debug, Parser)]
 #[command(name = "orlop-aws", version)]
 struct Arguments {
@@ -103,6 +105,21 @@ struct Run {
     /// Roles by IAMRoleSelector. Needs --enable-carm=false.
     #[arg(long)]
     enable_iam_role_selector: bool,
+    /// Group of the Bridge's kinds.
+    #[arg(long, default_value = "bridge.ack.tubi.internal")]
+    bridge_group: String,
+    /// Name of the cluster in the tags of what the Bridge makes. Clusters that share an account need different ones.
+    #[arg(long, default_value = "")]
+    cluster_name: String,
+    /// Address of /metrics, /healthz, /livez and /readyz; none if empty.
+    #[arg(long, default_value = "0.0.0.0:8080")]
+    metrics_addr: String,
+    /// Address of the probes, if it is another one.
+    #[arg(long, default_value = "0.0.0.0:8081")]
+    healthz_addr: String,
+    /// Factor on the fixed waits between looks at AWS. For simulators, which are quicker.
+    #[arg(long, default_value_t = 1.0, hide = true)]
+    wait_scale: f64,
     /// Namespace of the ConfigMaps with roles.
     #[arg(long, env = "ACK_SYSTEM_NAMESPACE", default_value = "ack-system")]
     system_namespace: String,
@@ -163,6 +180,9 @@ impl Run {
             role_selectors: self.enable_iam_role_selector,
             system_namespace: self.system_namespace.clone(),
             delete_timeout: Duration::from_secs(self.deletion_timeout_seconds),
+            bridge_group: self.bridge_group.clone(),
+            cluster_name: self.cluster_name.clone(),
+            wait_scale: self.wait_scale,
             ..default
         })
     }
@@ -175,8 +195,28 @@ impl Run {
         let mut manager =
             Manager::new(client).with_leader_election((!self.no_leader_election).then_some(election));
         let observer = Observer::default();
+        let mut registry = Registry::default();
+        observer.register(&mut registry);
+        manager.metrics().register(&mut registry);
+        self.observe(Arc::new(registry), observer.clone()).await?;
         manager.register(NAME, move |context| run(context, settings.clone(), observer.clone()));
         manager.run(stopped()).await;
+        Ok(())
+    }
+}
+
+impl Run {
+    /// Serves metrics and probes. A replica that does not lead is ready to.
+    async fn observe(&self, registry: Arc<Registry>, observer: Observer) -> anyhow::Result<()> {
+        let mut addresses = vec![&self.metrics_addr, &self.healthz_addr];
+        addresses.dedup();
+        for text in addresses.into_iter().filter(|text| !text.is_empty()) {
+            let address: Address = text.parse().with_context(|| format!("{text} is no address"))?;
+            let observer = observer.clone();
+            orlop_observe::serve(&address, registry.clone(), Arc::new(move || observer.is_ready()))
+                .await
+                .with_context(|| format!("cannot listen on {address}"))?;
+        }
         Ok(())
     }
 }

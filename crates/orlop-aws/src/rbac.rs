@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use crate::{kinds::KINDS, settings::Settings};
+use crate::{bridge, kinds::KINDS, settings::Settings};
 
 /// Returns Namespace, ServiceAccount, ClusterRole and ClusterRoleBinding, and a ClusterRole for users to read status.
 pub fn rbac(settings: &Settings, namespace: &str) -> Vec<Value> {
@@ -15,6 +15,14 @@ pub fn rbac(settings: &Settings, namespace: &str) -> Vec<Value> {
         groups.entry(about.group()).or_default().insert(about.plural.to_owned());
         for reference in about.references {
             let resource = crate::references::resource_of(reference.target.0, reference.target.1);
+            groups.entry(resource.group).or_default().insert(resource.plural);
+        }
+    }
+    for kind in bridge::KINDS.iter().filter(|kind| settings.has_kind(kind.about().kind)) {
+        let about = kind.about();
+        groups.entry(settings.bridge_group.clone()).or_default().insert(about.plural.to_owned());
+        for (service, kind) in about.children.iter().chain(about.references) {
+            let resource = crate::references::resource_of(service, kind);
             groups.entry(resource.group).or_default().insert(resource.plural);
         }
     }
@@ -68,6 +76,6 @@ pub fn network_policy(namespace: &str) -> Value {
     json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
         "metadata": {"name": "orlop-aws", "namespace": namespace},
         "spec": {"podSelector": {"matchLabels": {"app.kubernetes.io/name": "orlop-aws"}}, "policyTypes": ["Ingress", "Egress"],
-            "ingress": [{"ports": [port("TCP", 8080)]}],
+            "ingress": [{"ports": [port("TCP", 8080), port("TCP", 8081)]}],
             "egress": [{"ports": [port("UDP", 53), port("TCP", 53)]}, {"ports": [port("TCP", 443), port("TCP", 6443)]}]}})
 }

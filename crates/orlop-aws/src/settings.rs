@@ -37,6 +37,11 @@ pub struct Settings {
     pub role_selectors: bool,
     /// Namespace of the ConfigMaps.
     pub system_namespace: String,
+    /// Group of the Bridge's kinds.
+    pub bridge_group: String,
+    /// Part of the tag with which the Bridge marks what it made, so that clusters in one account do not mistake each
+    /// other's resources for their own.
+    pub cluster_name: String,
     /// First wait after a transient failure. It doubles with each, six times at most.
     pub retry_base: Duration,
     /// Factor on every fixed wait, so that tests need not wait as long as AWS would.
@@ -70,6 +75,8 @@ impl Default for Settings {
             carm: true,
             role_selectors: false,
             system_namespace: "ack-system".to_owned(),
+            bridge_group: "bridge.ack.tubi.internal".to_owned(),
+            cluster_name: String::new(),
             retry_base: Duration::from_secs(15),
             wait_scale: 1.0,
             delete_timeout: Duration::from_secs(1800),

@@ -1,7 +1,6 @@
 //! `orlop compose`: ResourceGraphDefinitions against any Kubernetes.
 
 mod install;
-mod observe;
 mod run;
 
 use std::{

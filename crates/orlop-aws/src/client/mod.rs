@@ -7,6 +7,7 @@
 mod credentials;
 mod error;
 mod limits;
+mod metrics;
 mod service;
 mod signature;
 mod transport;
@@ -24,10 +25,11 @@ pub(crate) use credentials::Environment;
 use credentials::{Chain, Credentials, Found, StsCall};
 pub(crate) use error::{ApiError, Class, Failure, Result, optional};
 use limits::Limits;
+pub(crate) use metrics::CallMetrics;
 use service::Protocol;
 pub(crate) use service::{ACM, APIGATEWAYV2, DYNAMODB, IAM, LAMBDA, ROUTE53, S3, STS, Service};
-pub(crate) use signature::encode;
 use signature::{Signed, sign};
+pub(crate) use signature::{encode, sha256_hex};
 use transport::{Answer, Transport};
 
 use crate::fields::to_query;
@@ -56,6 +58,7 @@ pub(crate) struct Client {
     chain: Chain,
     limits: Limits,
     calls: Mutex<Calls>,
+    metrics: CallMetrics,
     /// Account and partition of each role, and of the process itself.
     identities: Mutex<HashMap<Option<String>, (String, String)>>,
 }
@@ -70,6 +73,8 @@ pub(crate) struct Session {
     role: Option<String>,
     endpoint: Option<String>,
     user_agent: String,
+    /// Calls are the Bridge's own, not a kind's of ACK.
+    of_bridge: bool,
 }
 
 /// A request of any protocol.
@@ -84,7 +89,11 @@ struct Call<'a> {
 }
 
 impl Client {
-    pub(crate) fn new(settings: ClientSettings, environment: Environment) -> Result<Arc<Self>> {
+    pub(crate) fn new(
+        settings: ClientSettings,
+        environment: Environment,
+        metrics: CallMetrics,
+    ) -> Result<Arc<Self>> {
         let transport =
             Transport::new(settings.timeout).map_err(|error| Failure::Credentials(error.to_string()))?;
         let transport = Arc::new(transport);
@@ -95,6 +104,7 @@ impl Client {
             environment,
             transport,
             calls: Mutex::default(),
+            metrics,
             identities: Mutex::default(),
         }))
     }
@@ -120,6 +130,7 @@ impl Client {
             role: role.map(str::to_owned),
             endpoint: endpoint.map(str::to_owned),
             user_agent,
+            of_bridge: false,
         };
         let known = role.map(str::to_owned);
         let identity = self.identities.lock().unwrap_or_else(PoisonError::into_inner).get(&known).cloned();
@@ -158,13 +169,22 @@ impl Client {
         }
     }
 
-    fn count(&self, service: &Service, operation: &'static str, outcome: &str) {
+    /// Counts a call. `error` has its code and HTTP status; 0 is no answer.
+    fn count(&self, call: &Call<'_>, of_bridge: bool, error: Option<(&str, u16)>) {
+        let (service, operation) = (call.service, call.operation);
+        let outcome = error.map_or("OK", |(code, _)| code);
+        self.metrics.observe(of_bridge, (service.name, operation), outcome, error.map(|(_, status)| status));
         let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
         *calls.entry((service.name, operation, outcome.to_owned())).or_default() += 1;
     }
 }
 
 impl Session {
+    /// Returns the session for calls of the Bridge's own.
+    pub(crate) fn for_bridge(self) -> Self {
+        Self { of_bridge: true, ..self }
+    }
+
     /// Calls a service with JSON bodies and an operation for each path.
     pub(crate) async fn rest(
         &self,
@@ -264,7 +284,9 @@ impl Session {
     ) -> Result<Answer> {
         let body = body.unwrap_or_default().into_bytes();
         if !body.is_empty() {
-            headers.push(("content-type".to_owned(), "application/xml".to_owned()));
+            if !headers.iter().any(|(name, _)| name == "content-type") {
+                headers.push(("content-type".to_owned(), "application/xml".to_owned()));
+            }
             if service.name == "s3" {
                 let hash = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &body);
                 let hash = base64::engine::general_purpose::STANDARD.encode(hash.as_ref());
@@ -368,15 +390,15 @@ impl Session {
         let address = format!("{endpoint}{}{separator}{query}", call.path);
         let sent = client.transport.send(call.method, &address, headers, call.body.clone()).await;
         let answer = sent.map_err(|cause| {
-            client.count(call.service, call.operation, "Transport");
+            client.count(call, self.of_bridge, Some(("Transport", 0)));
             Failure::Transport { service: call.service.id, operation: call.operation, cause }
         })?;
         if (200..300).contains(&answer.status) {
-            client.count(call.service, call.operation, "OK");
+            client.count(call, self.of_bridge, None);
             return Ok(answer);
         }
         let error = api_error(call, &answer);
-        client.count(call.service, call.operation, &error.code);
+        client.count(call, self.of_bridge, Some((&error.code, error.status)));
         tracing::debug!(
             service = error.service,
             operation = error.operation,

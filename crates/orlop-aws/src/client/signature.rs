@@ -24,7 +24,7 @@ pub(crate) struct Signed<'a> {
 pub(crate) fn sign(request: &mut Signed<'_>, credentials: &Credentials, unix_seconds: i64) {
     let time = compact_time(unix_seconds);
     let date = &time[..8];
-    let body = hex(digest::digest(&digest::SHA256, request.body).as_ref());
+    let body = sha256_hex(request.body);
     request.headers.push(("x-amz-date".to_owned(), time.clone()));
     if request.service == "s3" {
         request.headers.push(("x-amz-content-sha256".to_owned(), body.clone()));
@@ -43,7 +43,7 @@ pub(crate) fn sign(request: &mut Signed<'_>, credentials: &Credentials, unix_sec
     pairs.sort_unstable();
     let canonical = format!("{}\n{path}\n{}\n{headers}\n{names}\n{body}", request.method, pairs.join("&"));
     let scope = format!("{date}/{}/{}/aws4_request", request.region, request.service);
-    let hashed = hex(digest::digest(&digest::SHA256, canonical.as_bytes()).as_ref());
+    let hashed = sha256_hex(canonical.as_bytes());
     let text = format!("AWS4-HMAC-SHA256\n{time}\n{scope}\n{hashed}");
     let mut key = format!("AWS4{}", credentials.secret_key).into_bytes();
     for part in [date, request.region, request.service, "aws4_request", &text] {
@@ -59,6 +59,11 @@ pub(crate) fn sign(request: &mut Signed<'_>, credentials: &Credentials, unix_sec
 
 fn compact_time(unix_seconds: i64) -> String {
     Time::from_unix(unix_seconds).to_string().replace(['-', ':'], "")
+}
+
+/// Returns the SHA-256 of bytes in hexadecimal digits.
+pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
+    hex(digest::digest(&digest::SHA256, bytes).as_ref())
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -153,27 +153,15 @@ impl Kind for Certificate {
 
     /// Looks for the UID in the tags of certificates for the same name.
     async fn find(&self, aws: &Session, object: &Object) -> Result<Option<Value>> {
-        let mut next = Value::Null;
-        for _ in 0..100 {
-            let mut body = json!({"MaxItems": 1000, "Includes": {"keyTypes": KEY_TYPES}});
-            if !next.is_null() {
-                body["NextToken"] = next.take();
+        for summary in list_certificates(aws, &[]).await? {
+            let arn = summary["CertificateArn"].as_str().unwrap_or_default();
+            if object.spec("domainName").is_some_and(|domain| summary["DomainName"] != domain) {
+                continue;
             }
-            let mut page = aws.json(&ACM, "ListCertificates", body).await?;
-            for summary in page["CertificateSummaryList"].as_array().into_iter().flatten() {
-                let arn = summary["CertificateArn"].as_str().unwrap_or_default();
-                if object.spec("domainName").is_some_and(|domain| summary["DomainName"] != domain) {
-                    continue;
-                }
-                let answer = aws.json(&ACM, "ListTagsForCertificate", json!({"CertificateArn": arn})).await?;
-                let mut tags = answer["Tags"].as_array().into_iter().flatten();
-                if tags.any(|tag| tag["Key"] == UID_TAG && tag["Value"] == object.uid.as_str()) {
-                    return Ok(Some(json!({"ackResourceMetadata": {"arn": arn}})));
-                }
-            }
-            next = page["NextToken"].take();
-            if next.is_null() {
-                break;
+            let answer = aws.json(&ACM, "ListTagsForCertificate", json!({"CertificateArn": arn})).await?;
+            let mut tags = answer["Tags"].as_array().into_iter().flatten();
+            if tags.any(|tag| tag["Key"] == UID_TAG && tag["Value"] == object.uid.as_str()) {
+                return Ok(Some(json!({"ackResourceMetadata": {"arn": arn}})));
             }
         }
         Ok(None)
@@ -250,5 +238,29 @@ impl Kind for Certificate {
 }
 
 /// All key types: without them ACM lists RSA 1024 and 2048 only.
-pub(crate) const KEY_TYPES: [&str; 7] =
+const KEY_TYPES: [&str; 7] =
     ["RSA_1024", "RSA_2048", "RSA_3072", "RSA_4096", "EC_prime256v1", "EC_secp384r1", "EC_secp521r1"];
+
+/// Lists summaries of certificates: of these states, or of all.
+pub(crate) async fn list_certificates(aws: &Session, states: &[&str]) -> Result<Vec<Value>> {
+    let mut all = Vec::new();
+    let mut next = Value::Null;
+    for _ in 0..100 {
+        let mut body = json!({"MaxItems": 1000, "Includes": {"keyTypes": KEY_TYPES}});
+        if !states.is_empty() {
+            body["CertificateStatuses"] = json!(states);
+        }
+        if !next.is_null() {
+            body["NextToken"] = next.take();
+        }
+        let mut page = aws.json(&ACM, "ListCertificates", body).await?;
+        if let Value::Array(found) = page["CertificateSummaryList"].take() {
+            all.extend(found);
+        }
+        next = page["NextToken"].take();
+        if next.is_null() {
+            break;
+        }
+    }
+    Ok(all)
+}

@@ -21,7 +21,7 @@ pub(super) fn body(about: &About, object: &Object) -> Value {
     body
 }
 
-pub(super) async fn call(
+pub(crate) async fn call(
     aws: &Session,
     operation: &'static str,
     method: &'static str,

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::apigatewayv2::{ACTIONS, arn, call, list, sync_tags};
 use crate::{
-    client::{APIGATEWAYV2, Failure, Result, Session, optional},
+    client::{APIGATEWAYV2, Failure, Result, Session, optional, sha256_hex},
     fields::{Case, Difference, from_json, parse, to_json},
     kind::{About, Deletion, Kind, Object, Observed, Tags, UID_TAG, differs},
 };
@@ -49,8 +49,7 @@ fn body_hash(object: &Object) -> Option<String> {
     // By value: formatting is no difference.
     let text =
         serde_json::from_str::<Value>(body).map_or_else(|_| body.to_owned(), |value| value.to_string());
-    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes());
-    Some(digest.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect())
+    Some(sha256_hex(text.as_bytes())[..16].to_owned())
 }
 
 #[async_trait]

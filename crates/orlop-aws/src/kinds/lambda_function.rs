@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 
 use crate::{
-    client::{Failure, LAMBDA, Result, Session, optional, path},
+    client::{Failure, LAMBDA, Result, Session, optional, path, sha256_hex},
     fields::{Case, Difference, from_json, parse, to_json},
     kind::{
         About, Deletion, Kind, Object, Observed, Reference, Tags, at, differs, tag_changes, tag_map, tags_of,
@@ -116,8 +116,7 @@ fn function(name: &str, more: &[&str]) -> String {
 }
 
 fn hash(text: &str) -> String {
-    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes());
-    digest.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    sha256_hex(text.as_bytes())[..16].to_owned()
 }
 
 /// Returns the hash of the code's location, without `sha256`, which only says what it should be.

@@ -1,7 +1,7 @@
 //! ACK's kinds, one file each: fields, calls, comparisons.
 
 mod acm_certificate;
-mod apigatewayv2;
+pub(crate) mod apigatewayv2;
 mod apigatewayv2_api;
 mod apigatewayv2_api_mapping;
 mod apigatewayv2_domain_name;
@@ -18,6 +18,20 @@ mod route53_record_set;
 mod s3_bucket;
 
 use crate::kind::Kind;
+
+/// Calls that the Bridge makes too.
+pub(crate) mod acm {
+    pub(crate) use super::acm_certificate::list_certificates;
+}
+pub(crate) mod lambda {
+    pub(crate) use super::lambda_alias::{statement_of, statements};
+}
+pub(crate) mod route53 {
+    pub(crate) use super::{
+        route53_hosted_zone::{bare, parse_xml},
+        route53_record_set::{API, Record, absolute, change_records, list_records, zone_name},
+    };
+}
 
 /// Every kind.
 pub(crate) static KINDS: &[&dyn Kind] = &[

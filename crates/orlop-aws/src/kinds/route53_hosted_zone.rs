@@ -56,7 +56,7 @@ static ABOUT: About = About {
 };
 
 /// Returns an id without its prefix, as calls take it.
-pub(super) fn bare(id: &str) -> &str {
+pub(crate) fn bare(id: &str) -> &str {
     id.trim_start_matches("/hostedzone/").trim_start_matches("/change/")
 }
 
@@ -269,7 +269,7 @@ fn vpc_request(name: &str, vpc: &(String, String)) -> String {
     format!("<{name} xmlns=\"https://route53.amazonaws.com/doc/2013-04-01/\">{}</{name}>", vpc_xml(vpc))
 }
 
-pub(super) fn parse_xml(text: &str) -> Result<roxmltree::Document<'_>> {
+pub(crate) fn parse_xml(text: &str) -> Result<roxmltree::Document<'_>> {
     roxmltree::Document::parse(text)
         .map_err(|error| Failure::Recoverable(format!("AWS answered with bad XML: {error}")))
 }

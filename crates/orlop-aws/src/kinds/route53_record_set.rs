@@ -16,7 +16,7 @@ use crate::{
 pub(crate) struct RecordSet;
 
 /// Version of the API, the first segment of every path.
-pub(super) const API: &str = "2013-04-01";
+pub(crate) const API: &str = "2013-04-01";
 
 static ABOUT: About = About {
     service: &ROUTE53,
@@ -93,7 +93,7 @@ impl Record {
 }
 
 /// Returns a name as Route 53 has it: lower case, a trailing dot, `*` not escaped.
-fn absolute(name: &str) -> String {
+pub(crate) fn absolute(name: &str) -> String {
     let name = name.to_lowercase().replace("\\052", "*");
     if name.ends_with('.') { name } else { format!("{name}.") }
 }

@@ -9,7 +9,6 @@ pub(super) struct Annotations {
     pub(super) adoption_fields: Option<String>,
     pub(super) adopted: bool,
     pub(super) read_only: bool,
-    pub(super) deletion_policy: Option<String>,
     /// Identifying fields as of the create or the adoption.
     pub(super) identity: Option<Value>,
 }
@@ -24,7 +23,6 @@ impl Annotations {
             adoption_fields: get("adoption-fields"),
             adopted: is_true("adopted"),
             read_only: is_true("read-only"),
-            deletion_policy: get("deletion-policy"),
             identity: get("identity").and_then(|text| serde_json::from_str(&text).ok()),
         }
     }

@@ -9,94 +9,34 @@ mod annotations;
 mod pass;
 mod tags;
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use k8s_openapi::api::core::v1::ObjectReference;
-use orlop_controllers::runtime::{Action, Recorder};
-use serde_json::{Value, json};
+use orlop_controllers::runtime::Action;
+use serde_json::Value;
 
 use self::annotations::Annotations;
 use self::pass::Pass;
 use crate::{
     accounts::Accounts,
     client::{Class, Failure},
-    cluster::{Resource, merge_patch, text},
+    cluster::{Resource, text},
     conditions::{
         ADVISORY, Conditions, READY, RECOVERABLE, REFERENCES_RESOLVED, ROLE_SELECTED, SYNCED, TERMINAL,
     },
     kind::Kind,
-    references::{Target, Unresolved, resource_of},
+    objects::{IGNORED_NAMESPACES, Memory, ObjectKey, Objects, REPORT_AFTER, has_finalizer},
+    references::{Unresolved, resource_of},
 };
 
-/// Namespaces of the cluster itself, whose objects are left alone.
-const IGNORED_NAMESPACES: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
-/// Failures in a row before a transient one is reported.
-const REPORT_AFTER: u32 = 3;
 /// Wait after a failure that another change may help with.
 const RECOVERABLE_RETRY: Duration = Duration::from_secs(30);
-
-/// An object to reconcile.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct ObjectKey {
-    pub(crate) service: &'static str,
-    pub(crate) kind: &'static str,
-    pub(crate) namespace: String,
-    pub(crate) name: String,
-}
-
-/// Notes about objects between passes. What is lost with the process costs a pass, nothing more.
-#[derive(Debug, Default)]
-pub(crate) struct Memory {
-    failures: Mutex<HashMap<ObjectKey, u32>>,
-    /// Objects that refer to a target.
-    dependents: Mutex<HashMap<Target, HashSet<ObjectKey>>>,
-}
-
-impl Memory {
-    fn fail(&self, key: &ObjectKey) -> u32 {
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = failures.entry(key.clone()).or_default();
-        *count = count.saturating_add(1);
-        *count
-    }
-
-    fn succeed(&self, key: &ObjectKey) {
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
-    }
-
-    fn depend(&self, key: &ObjectKey, targets: &[Target]) {
-        let mut dependents = self.dependents.lock().unwrap_or_else(PoisonError::into_inner);
-        for target in targets {
-            dependents.entry(target.clone()).or_default().insert(key.clone());
-        }
-    }
-
-    fn forget(&self, key: &ObjectKey) {
-        self.succeed(key);
-        let mut dependents = self.dependents.lock().unwrap_or_else(PoisonError::into_inner);
-        dependents.retain(|_, keys| {
-            keys.remove(key);
-            !keys.is_empty()
-        });
-    }
-
-    /// Returns the objects that refer to a target.
-    pub(crate) fn dependents(&self, target: &Target) -> Vec<ObjectKey> {
-        let dependents = self.dependents.lock().unwrap_or_else(PoisonError::into_inner);
-        dependents.get(target).into_iter().flatten().cloned().collect()
-    }
-}
 
 /// Reconciles objects of every kind.
 #[derive(Debug)]
 pub(crate) struct Reconciler {
     pub(crate) accounts: Arc<Accounts>,
-    pub(crate) recorder: Arc<Recorder>,
-    pub(crate) memory: Memory,
+    pub(crate) objects: Objects,
+    pub(crate) memory: Arc<Memory>,
 }
 
 /// End of a pass: new status fields, conditions, and the next look.
@@ -134,10 +74,8 @@ impl Reconciler {
             self.memory.forget(key);
             return Ok(Action::Done);
         }
-        if deleting
-            && (annotations.read_only || self.retains(about.service.name, &annotations, &key.namespace))
-        {
-            self.remove_finalizer(&resource, &object, &finalizer).await?;
+        if deleting && (annotations.read_only || self.accounts.retains(about.service.name, &object)) {
+            self.objects.remove_finalizer(&resource, &object, &finalizer).await?;
             return Ok(Action::Done);
         }
         let mut pass = Pass::new(self, kind, key, &resource, object.clone(), annotations);
@@ -175,7 +113,7 @@ impl Reconciler {
         if let Some(selector) = selector {
             end.conditions.set(ROLE_SELECTED, "True", "Selected", &selector);
         }
-        self.write_status(&resource, key, &latest, end.status, end.conditions).await?;
+        self.write_status(&resource, &latest, end.status, end.conditions).await?;
         Ok(end.action)
     }
 
@@ -183,21 +121,14 @@ impl Reconciler {
     async fn write_status(
         &self,
         resource: &Resource,
-        key: &ObjectKey,
         object: &Value,
         mut status: Value,
         mut conditions: Conditions,
     ) -> orlop_client::Result<()> {
         set_ready(&mut conditions);
-        let old = object.get("status").cloned().unwrap_or_else(|| json!({}));
-        status["conditions"] = conditions.finish(&old["conditions"], None);
-        let Some(patch) = merge_patch(&old, &status) else { return Ok(()) };
-        let cluster = &self.accounts.cluster;
-        match cluster.merge_status(resource, (&key.namespace, &key.name), &json!({"status": patch})).await {
-            // The object went in the meantime.
-            Err(orlop_client::Error::Api(status)) if status.code == 404 => Ok(()),
-            other => other,
-        }
+        let old = object.pointer("/status/conditions").unwrap_or(&Value::Null);
+        status["conditions"] = conditions.finish(old, None);
+        self.objects.write_status(resource, object, &status).await
     }
 
     fn unresolved(&self, key: &ObjectKey, unresolved: Unresolved, status: Value) -> End {
@@ -293,47 +224,8 @@ impl Reconciler {
         self.accounts.settings.wait(time)
     }
 
-    /// Object, then namespace by service, then namespace, then flag.
-    fn retains(&self, service: &str, annotations: &Annotations, namespace: &str) -> bool {
-        let of_namespace = |key: &str| self.accounts.namespaces.annotation(namespace, key);
-        let policy = annotations
-            .deletion_policy
-            .clone()
-            .or_else(|| of_namespace(&format!("{service}.services.k8s.aws/deletion-policy")))
-            .or_else(|| of_namespace("services.k8s.aws/deletion-policy"));
-        policy.map_or(self.accounts.settings.retain, |policy| policy == "retain")
-    }
-
-    async fn remove_finalizer(
-        &self,
-        resource: &Resource,
-        object: &Value,
-        finalizer: &str,
-    ) -> orlop_client::Result<()> {
-        let left: Vec<&Value> = finalizers(object).filter(|known| *known != finalizer).collect();
-        let version = text(object, "/metadata/resourceVersion");
-        let patch = json!({"metadata": {"finalizers": left, "resourceVersion": version}});
-        let at = (
-            text(object, "/metadata/namespace").unwrap_or_default(),
-            text(object, "/metadata/name").unwrap_or_default(),
-        );
-        match self.accounts.cluster.merge(resource, at, &patch).await {
-            Err(orlop_client::Error::Api(status)) if status.code == 404 => Ok(()),
-            other => other.map(drop),
-        }
-    }
-
     fn event(&self, object: &Value, warning: bool, reason: &'static str, message: &str) {
-        let field = |pointer: &str| text(object, pointer).map(str::to_owned);
-        let reference = ObjectReference {
-            api_version: field("/apiVersion"),
-            kind: field("/kind"),
-            name: field("/metadata/name"),
-            namespace: field("/metadata/namespace"),
-            uid: field("/metadata/uid"),
-            ..ObjectReference::default()
-        };
-        self.recorder.record(reference, warning, reason, "", message.to_owned());
+        self.objects.event(object, warning, reason, message);
     }
 }
 
@@ -376,12 +268,4 @@ fn set_ready(conditions: &mut Conditions) {
     };
     let status = status.to_owned();
     conditions.set(READY, &status, reason, "");
-}
-
-fn finalizers(object: &Value) -> impl Iterator<Item = &Value> {
-    object.pointer("/metadata/finalizers").and_then(Value::as_array).into_iter().flatten()
-}
-
-fn has_finalizer(object: &Value, finalizer: &str) -> bool {
-    finalizers(object).any(|known| known == finalizer)
 }

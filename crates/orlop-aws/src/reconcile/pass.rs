@@ -2,20 +2,17 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use orlop_api::time::Time;
 use orlop_controllers::runtime::Action;
 use serde_json::{Value, json};
 
-use super::{
-    EXISTS, End, ObjectKey, Reconciler, Stop, adoption, adoption::Policy, annotations::Annotations,
-    finalizers, has_finalizer, tags,
-};
+use super::{EXISTS, End, Reconciler, Stop, adoption, adoption::Policy, annotations::Annotations, tags};
 use crate::{
     client::{Failure, Result, Session, optional},
     cluster::{Resource, text},
-    conditions::{Conditions, LATE_INITIALIZED, RECOVERABLE, SYNCED, now},
+    conditions::{Conditions, LATE_INITIALIZED, RECOVERABLE, SYNCED},
     fields::{Difference, compare},
     kind::{Deletion, Kind, Object, Observed, Tags, at},
+    objects::{ObjectKey, deleted_for, finalizers, has_finalizer},
     references::{self, Resolved, Unresolved},
 };
 
@@ -174,7 +171,10 @@ impl<'a> Pass<'a> {
         };
         match gone {
             Deletion::Gone => {
-                self.reconciler.remove_finalizer(self.resource, &self.object, &about.finalizer()).await?;
+                self.reconciler
+                    .objects
+                    .remove_finalizer(self.resource, &self.object, &about.finalizer())
+                    .await?;
                 Ok(None)
             }
             Deletion::Pending(after) => {
@@ -233,10 +233,8 @@ impl<'a> Pass<'a> {
     /// True if a deletion that cannot happen has been tried for long enough.
     fn gives_up(&self, failure: &Failure) -> bool {
         let limit = self.reconciler.accounts.settings.delete_timeout;
-        let since = text(&self.object, "/metadata/deletionTimestamp").and_then(Time::parse);
-        let (Some(since), Some(now)) = (since, Time::parse(&now())) else { return false };
-        let waited = Duration::from_secs(u64::try_from(now.seconds_since(since)).unwrap_or_default());
-        !limit.is_zero() && waited >= limit && (failure.is_unreachable() || failure.is_denied())
+        let overdue = deleted_for(&self.object).is_some_and(|waited| waited >= limit);
+        !limit.is_zero() && overdue && (failure.is_unreachable() || failure.is_denied())
     }
 
     // ---- steps ----

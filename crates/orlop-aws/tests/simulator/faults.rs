@@ -1,6 +1,9 @@
 //! Faults of AWS and of the controllers themselves: one resource, none leaked.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use serde_json::{Value, json};
 
@@ -44,7 +47,7 @@ async fn controller_killed_after_any_call_neither_leaks_nor_doubles() {
             at("apigatewayv2", "integrations", "default", &name),
             at("apigatewayv2", "routes", "default", &name),
         );
-        arm(&proxy, &harness, step);
+        let fired = arm(&proxy, &harness, step);
         harness.apply(&api, "API", json!({}), json!({"name": name, "protocolType": "HTTP"})).await;
         let of_api = json!({"from": {"name": name}});
         let spec = json!({"apiRef": of_api, "integrationType": "HTTP_PROXY", "integrationMethod": "GET",
@@ -60,7 +63,7 @@ async fn controller_killed_after_any_call_neither_leaks_nor_doubles() {
                 for place in all {
                     done &= harness.get(place).await.is_some_and(|object| orlop_aws::is_synced(&object));
                 }
-                (done || fired()).then_some(())
+                (done || fired.load(Ordering::SeqCst)).then_some(())
             })
             .await;
         harness.launch();
@@ -74,13 +77,13 @@ async fn controller_killed_after_any_call_neither_leaks_nor_doubles() {
             let (_, answer) = moto().rest("apigateway", "GET", &format!("/v2/apis/{id}/{part}"), None).await;
             assert_eq!(answer["items"].as_array().map(Vec::len), Some(1), "{part}, killed after call {step}");
         }
-        arm(&proxy, &harness, step.min(3));
+        let fired = arm(&proxy, &harness, step.min(3));
         for place in [&route, &integration, &api] {
             harness.delete(place).await;
         }
         harness
             .until("the controllers are killed, or done", async || {
-                (fired() || harness.get(&api).await.is_none()).then_some(())
+                (fired.load(Ordering::SeqCst) || harness.get(&api).await.is_none()).then_some(())
             })
             .await;
         harness.launch();
@@ -91,22 +94,17 @@ async fn controller_killed_after_any_call_neither_leaks_nor_doubles() {
     }
 }
 
-static FIRED: AtomicBool = AtomicBool::new(false);
-
-fn fired() -> bool {
-    FIRED.load(Ordering::SeqCst)
-}
-
 /// Kills the controllers after a number of further calls.
-fn arm(proxy: &Proxy, harness: &Harness, calls: usize) {
-    FIRED.store(false, Ordering::SeqCst);
-    let (last, handle) = (proxy.calls() + calls, harness.abort_handle());
+pub(crate) fn arm(proxy: &Proxy, harness: &Harness, calls: usize) -> Arc<AtomicBool> {
+    let fired = Arc::new(AtomicBool::new(false));
+    let (last, handle, fire) = (proxy.calls() + calls, harness.abort_handle(), fired.clone());
     proxy.after_call(move |number, _| {
         if number == last {
             handle.abort();
-            FIRED.store(true, Ordering::SeqCst);
+            fire.store(true, Ordering::SeqCst);
         }
     });
+    fired
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -68,11 +68,9 @@ impl Harness {
         let client = server.client();
         let mut harness = Self { server, client, observer: Observer::default(), settings, controller: None };
         harness.launch();
-        let path = "/apis/iam.services.k8s.aws/v1alpha1/roles";
-        let kinds = harness.settings.kinds.clone();
-        if kinds.is_empty() {
-            harness.until("the CRDs are served", async || harness.call("GET", path, None).await.ok()).await;
-        }
+        // The last of the CRDs that the controllers install, whatever kinds they reconcile.
+        let path = "/apis/services.k8s.aws/v1alpha1/iamroleselectors";
+        harness.until("the CRDs are served", async || harness.call("GET", path, None).await.ok()).await;
         harness
     }
 

@@ -29,6 +29,8 @@ pub(crate) enum Fault {
     CutAfterSend,
     /// The call does not happen.
     CutBefore,
+    /// A text of the answer is replaced: AWS says what the simulator does not.
+    Replace(&'static str, &'static str),
 }
 
 /// A fault for calls whose description contains a text, some times.
@@ -172,7 +174,7 @@ async fn forward_request(
         Some(Fault::Delay(time)) => tokio::time::sleep(*time).await,
         Some(Fault::Answer(status, code)) => return Ok(answer(*status, code)),
         Some(Fault::CutBefore) => return Err(std::io::Error::other("cut")),
-        Some(Fault::CutAfterSend) | None => {}
+        Some(Fault::CutAfterSend | Fault::Replace(..)) | None => {}
     }
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
     parts.uri = format!("{upstream}{path}").parse().expect("an address");
@@ -189,6 +191,12 @@ async fn forward_request(
     }
     match fault {
         Some(Fault::CutAfterSend) => Err(std::io::Error::other("cut")),
+        Some(Fault::Replace(from, to)) => {
+            let text = String::from_utf8_lossy(&body).replace(from, to);
+            let mut parts = parts;
+            parts.headers.remove("content-length");
+            Ok(Response::from_parts(parts, Full::new(Bytes::from(text))))
+        }
         _ => Ok(Response::from_parts(parts, Full::new(body))),
     }
 }

@@ -20,12 +20,14 @@ const PACKAGES: [&str; 2] = ["moto[server]==5.2.5", "ministack==1.5.33"];
 const GUARD: &str = "import os, sys, threading\n\
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()\n";
 
-/// A running simulator.
+/// An account of a running simulator.
 #[derive(Debug)]
 pub(crate) struct Simulator {
     pub(crate) address: String,
+    /// Access key id, which selects an account of ministack.
+    pub(crate) key: String,
     // Keeps its standard input open.
-    _child: Child,
+    _child: Option<Child>,
 }
 
 #[expect(clippy::zombie_processes, reason = "it runs as long as this process does, and ends with it")]
@@ -57,7 +59,8 @@ fn start(program: &str, arguments: &[&str], variables: &[(&str, &str)], port: u1
                 && answer.contains(" 200 ")
         });
         if answered {
-            return Simulator { address: format!("http://127.0.0.1:{port}"), _child: child };
+            let address = format!("http://127.0.0.1:{port}");
+            return Simulator { address, key: "test".to_owned(), _child: Some(child) };
         }
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -80,6 +83,19 @@ pub(crate) fn moto() -> &'static Simulator {
     })
 }
 
+/// Returns an account of ministack, which all tests share. An account is 12 digits and begins empty.
+pub(crate) fn ministack(account: &str) -> Simulator {
+    static MINISTACK: OnceLock<Simulator> = OnceLock::new();
+    let shared = MINISTACK.get_or_init(|| {
+        let port = free_port();
+        let text = port.to_string();
+        let variables = [("BIND_HOST", "127.0.0.1"), ("GATEWAY_PORT", text.as_str())];
+        let program = "from ministack.app import main\nsys.argv = sys.argv[:1]\nmain()";
+        start(program, &[], &variables, port, "/_ministack/health")
+    });
+    Simulator { address: shared.address.clone(), key: account.to_owned(), _child: None }
+}
+
 impl Simulator {
     /// Sends a request of a service as anybody: simulators check no signature.
     pub(crate) async fn send(
@@ -90,7 +106,7 @@ impl Simulator {
         headers: &[(&str, &str)],
         body: &str,
     ) -> (u16, String) {
-        let scope = format!("Credential=test/20200101/us-east-1/{service}/aws4_request");
+        let scope = format!("Credential={}/20200101/us-east-1/{service}/aws4_request", self.key);
         let mut request = Request::builder()
             .method(method)
             .uri(format!("{}{path}", self.address))

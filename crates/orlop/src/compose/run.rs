@@ -8,7 +8,7 @@ use orlop_controllers::runtime::{LeaderElection, Manager};
 use orlop_net::Address;
 use prometheus_client::registry::Registry;
 
-use super::{client, observe, register};
+use super::{client, register};
 use crate::{duration, shutdown};
 
 #[derive(Debug, clap::Args)]
@@ -125,7 +125,10 @@ impl Run {
         manager.metrics().register(&mut registry);
         let registry = Arc::new(registry);
         for address in [&self.metrics_bind_address, &self.health_probe_bind_address].into_iter().flatten() {
-            observe::serve(address, registry.clone()).await?;
+            // Candidates that do not lead are ready to.
+            orlop_observe::serve(address, registry.clone(), Arc::new(|| true))
+                .await
+                .with_context(|| format!("cannot listen on {address}"))?;
         }
         manager.run(shutdown::requested()).await;
         Ok(())

@@ -1,8 +1,7 @@
-//! `/metrics`, `/healthz` and `/readyz` of the controller, in plain HTTP.
+//! `/metrics`, `/healthz`, `/livez` and `/readyz` of a controller, in plain HTTP.
 
-use std::{convert::Infallible, sync::Arc};
+use std::{convert::Infallible, io, sync::Arc};
 
-use anyhow::Context;
 use bytes::Bytes;
 use http::{Request, Response, header::CONTENT_TYPE};
 use http_body_util::Full;
@@ -14,18 +13,20 @@ use orlop_net::{
 use prometheus_client::{encoding::text::encode, registry::Registry};
 
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const TEXT: &str = "text/plain; charset=utf-8";
+
+/// Says whether a controller is ready.
+pub type IsReady = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// Serves an address until the process ends. Returns once it listens.
-pub(super) async fn serve(address: &Address, registry: Arc<Registry>) -> anyhow::Result<()> {
-    let listener = Listener::bind(address, &UnixSocketOptions::default())
-        .await
-        .with_context(|| format!("cannot listen on {address}"))?;
+pub async fn serve(address: &Address, registry: Arc<Registry>, is_ready: IsReady) -> io::Result<()> {
+    let listener = Listener::bind(address, &UnixSocketOptions::default()).await?;
     let http = Arc::new(HttpOptions::default());
     tokio::spawn(async move {
         accept(listener, AcceptOptions::default(), std::future::pending(), move |connection, watcher| {
-            let (http, registry) = (http.clone(), registry.clone());
+            let (http, registry, is_ready) = (http.clone(), registry.clone(), is_ready.clone());
             let service = service_fn(move |request: Request<Incoming>| {
-                let response = answer(request.uri().path(), &registry);
+                let response = answer(request.uri().path(), &registry, &is_ready);
                 async move { Ok::<_, Infallible>(response) }
             });
             async move { serve_connection(connection.stream, &http, service, watcher).await }
@@ -35,18 +36,20 @@ pub(super) async fn serve(address: &Address, registry: Arc<Registry>) -> anyhow:
     Ok(())
 }
 
-fn answer(path: &str, registry: &Registry) -> Response<Full<Bytes>> {
+fn answer(path: &str, registry: &Registry, is_ready: &IsReady) -> Response<Full<Bytes>> {
     let (code, kind, body) = match path {
-        // The process answers, so it lives; candidates that do not lead are ready to.
-        "/healthz" | "/readyz" | "/livez" => (200, "text/plain; charset=utf-8", "ok".to_owned()),
+        // The process answers, so it lives.
+        "/healthz" | "/livez" => (200, TEXT, "ok".to_owned()),
+        "/readyz" if is_ready() => (200, TEXT, "ok".to_owned()),
+        "/readyz" => (503, TEXT, "not ready\n".to_owned()),
         "/metrics" => {
             let mut text = String::new();
             match encode(&mut text, registry) {
                 Ok(()) => (200, METRICS_TYPE, text),
-                Err(error) => (500, "text/plain; charset=utf-8", error.to_string()),
+                Err(error) => (500, TEXT, error.to_string()),
             }
         }
-        _ => (404, "text/plain; charset=utf-8", "404 page not found\n".to_owned()),
+        _ => (404, TEXT, "404 page not found\n".to_owned()),
     };
     let mut response = Response::new(Full::new(Bytes::from(body)));
     *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or_default();
@@ -60,9 +63,12 @@ mod tests {
 
     #[test]
     fn probes_and_metrics_are_served_and_nothing_else() {
-        let mut registry = Registry::default();
-        orlop_compose::Metrics::default().register(&mut registry);
-        let code = |path: &str| answer(path, &registry).status().as_u16();
-        assert_eq!(["/healthz", "/readyz", "/metrics", "/"].map(code), [200, 200, 200, 404]);
+        let codes = |is_ready: bool| {
+            let is_ready: IsReady = Arc::new(move || is_ready);
+            ["/healthz", "/livez", "/readyz", "/metrics", "/"]
+                .map(|path| answer(path, &Registry::default(), &is_ready).status().as_u16())
+        };
+        assert_eq!(codes(true), [200, 200, 200, 200, 404]);
+        assert_eq!(codes(false), [200, 200, 503, 200, 404]);
     }
 }
