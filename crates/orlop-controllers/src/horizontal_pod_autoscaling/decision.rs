@@ -1,7 +1,26 @@
 //! The number of replicas that a HorizontalPodAutoscaler wants. Pure.
 
-/// Deviation from the target that is left alone.
-const TOLERANCE: f64 = 0.1;
+/// Deviation from the target that is left alone, unless `spec.behavior` says otherwise.
+pub(super) const TOLERANCE: f64 = 0.1;
+
+/// Deviations from the target that are left alone.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Tolerance {
+    pub(super) up: f64,
+    pub(super) down: f64,
+}
+
+impl Default for Tolerance {
+    fn default() -> Self {
+        Self { up: TOLERANCE, down: TOLERANCE }
+    }
+}
+
+impl Tolerance {
+    fn covers(self, ratio: f64) -> bool {
+        1.0 - self.down <= ratio && ratio <= 1.0 + self.up
+    }
+}
 
 /// Usage of one resource by the pods of a target.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -48,9 +67,9 @@ impl Usage {
     }
 
     /// Returns the number of replicas at which the target is met.
-    pub(super) fn wanted(self, target: Target, current: i32) -> Option<i32> {
+    pub(super) fn wanted(self, target: Target, current: i32, tolerance: Tolerance) -> Option<i32> {
         let ratio = self.ratio(target)?;
-        if (ratio - 1.0).abs() <= TOLERANCE {
+        if tolerance.covers(ratio) {
             return Some(current);
         }
         // Pods without metrics hold back: they use nothing when growing, and all that they may when shrinking.
@@ -59,7 +78,7 @@ impl Usage {
         let assumed = if ratio < 1.0 { missing } else { 0.0 };
         let with_missing = (ratio * measured + assumed) / (measured + missing);
         let turned = ratio < 1.0 && with_missing > 1.0 || ratio > 1.0 && with_missing < 1.0;
-        if (with_missing - 1.0).abs() <= TOLERANCE || turned {
+        if tolerance.covers(with_missing) || turned {
             return Some(current);
         }
         let wanted = (with_missing * (measured + missing)).ceil() as i32;
@@ -75,16 +94,7 @@ pub(super) enum Limit {
     TooFew,
     TooMany,
     ScaleUp,
-}
-
-/// Returns a number of replicas within the limits.
-pub(super) fn bounded(wanted: i32, current: i32, min: i32, max: i32) -> (i32, Limit) {
-    // At most double, or four more, at a time.
-    let step = current.saturating_mul(2).max(current.saturating_add(4));
-    if wanted > step.min(max) {
-        return if step < max { (step.max(min), Limit::ScaleUp) } else { (max, Limit::TooMany) };
-    }
-    if wanted < min { (min, Limit::TooFew) } else { (wanted, Limit::None) }
+    ScaleDown,
 }
 
 #[cfg(test)]
@@ -98,27 +108,27 @@ mod tests {
     #[test]
     fn replicas_follow_utilization() {
         let half = Target::Utilization(50);
-        assert_eq!(usage(900, 1000, 1, 0).wanted(half, 1), Some(2));
-        assert_eq!(usage(1500, 3000, 3, 0).wanted(half, 3), Some(3));
-        assert_eq!(usage(1600, 3000, 3, 0).wanted(half, 3), Some(3), "within the tolerance");
-        assert_eq!(usage(300, 3000, 3, 0).wanted(half, 3), Some(1));
-        assert_eq!(usage(0, 0, 0, 3).wanted(half, 3), None);
-        assert_eq!(usage(100, 0, 1, 0).wanted(half, 1), None, "no requests");
-        assert_eq!(usage(300, 100, 3, 0).wanted(Target::AverageValue(50), 3), Some(6));
+        assert_eq!(usage(900, 1000, 1, 0).wanted(half, 1, Tolerance::default()), Some(2));
+        assert_eq!(usage(1500, 3000, 3, 0).wanted(half, 3, Tolerance::default()), Some(3));
+        assert_eq!(
+            usage(1600, 3000, 3, 0).wanted(half, 3, Tolerance::default()),
+            Some(3),
+            "within the tolerance"
+        );
+        assert_eq!(usage(300, 3000, 3, 0).wanted(half, 3, Tolerance::default()), Some(1));
+        assert_eq!(usage(0, 0, 0, 3).wanted(half, 3, Tolerance::default()), None);
+        assert_eq!(usage(100, 0, 1, 0).wanted(half, 1, Tolerance::default()), None, "no requests");
+        assert_eq!(usage(300, 100, 3, 0).wanted(Target::AverageValue(50), 3, Tolerance::default()), Some(6));
     }
 
     #[test]
     fn pods_without_metrics_hold_back() {
         let half = Target::Utilization(50);
-        assert_eq!(usage(1000, 1000, 1, 3).wanted(half, 4), Some(4), "half of what grows is unknown");
-        assert_eq!(usage(100, 1000, 1, 3).wanted(half, 4), Some(4));
-    }
-
-    #[test]
-    fn limits_are_kept() {
-        assert_eq!(bounded(100, 1, 1, 50), (5, Limit::ScaleUp));
-        assert_eq!(bounded(100, 30, 1, 50), (50, Limit::TooMany));
-        assert_eq!(bounded(0, 3, 2, 50), (2, Limit::TooFew));
-        assert_eq!(bounded(4, 3, 2, 50), (4, Limit::None));
+        assert_eq!(
+            usage(1000, 1000, 1, 3).wanted(half, 4, Tolerance::default()),
+            Some(4),
+            "half of what grows is unknown"
+        );
+        assert_eq!(usage(100, 1000, 1, 3).wanted(half, 4, Tolerance::default()), Some(4));
     }
 }

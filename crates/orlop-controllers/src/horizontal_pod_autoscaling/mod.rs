@@ -1,10 +1,11 @@
 //! HorizontalPodAutoscalers, on the resource metrics that an aggregated `metrics.k8s.io` serves. Without it replicas
 //! are only kept within the limits.
 
+mod behavior;
 mod decision;
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -14,8 +15,8 @@ use k8s_openapi::{
         autoscaling::{
             v1::Scale,
             v2::{
-                HorizontalPodAutoscaler, HorizontalPodAutoscalerCondition, MetricSpec, MetricStatus,
-                MetricValueStatus, ResourceMetricStatus,
+                ContainerResourceMetricStatus, HorizontalPodAutoscaler, HorizontalPodAutoscalerCondition,
+                MetricSpec, MetricStatus, MetricValueStatus, ResourceMetricStatus,
             },
         },
         core::v1::Pod,
@@ -30,7 +31,10 @@ use orlop_client::{
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use self::decision::{Limit, Target, Usage, bounded};
+use self::{
+    behavior::{History, Rules, Stabilized},
+    decision::{Limit, Target, Tolerance, Usage},
+};
 use crate::{
     discovery::Resources,
     runtime::{Action, Context, EventForm, Informer, Key, Manager, Recorder},
@@ -48,8 +52,6 @@ pub(crate) const NAME: &str = "horizontal-pod-autoscaler-controller";
 const COMPONENT: &str = "horizontal-pod-autoscaler";
 const CONCURRENCY: usize = 5;
 const PERIOD: Duration = Duration::from_secs(15);
-/// Time for which the largest recommendation counts before replicas are taken away.
-const STABILIZATION_S: i32 = 300;
 
 /// Registers the controller.
 pub(crate) fn register(manager: &mut Manager) {
@@ -60,7 +62,7 @@ struct Controller {
     client: Client,
     autoscalers: Arc<Informer<HorizontalPodAutoscaler>>,
     recorder: Arc<Recorder>,
-    recommendations: Mutex<HashMap<Key, VecDeque<(Instant, i32)>>>,
+    histories: Mutex<HashMap<Key, History>>,
 }
 
 async fn run(context: Context) {
@@ -70,7 +72,7 @@ async fn run(context: Context) {
         client: context.client.clone(),
         autoscalers: autoscalers.clone(),
         recorder: context.recorder(COMPONENT, EventForm::Counted),
-        recommendations: Mutex::default(),
+        histories: Mutex::default(),
     });
     let queue = context.work_queue::<Key>();
     let of_autoscalers = queue.clone();
@@ -104,7 +106,7 @@ struct Look {
 impl Controller {
     async fn reconcile(&self, key: &Key) -> orlop_client::Result<Action> {
         let Some(autoscaler) = self.autoscalers.get(key) else {
-            self.recommendations.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+            self.histories.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
             return Ok(Action::Done);
         };
         let mut changed = HorizontalPodAutoscaler::clone(&autoscaler);
@@ -183,6 +185,9 @@ impl Controller {
             objects
                 .patch_subresource::<_, Scale>("scale", &target.name, &PatchParams::default(), &patch)
                 .await?;
+            self.with_history(key, look.current, |history| {
+                history.scaled(look.current, look.desired, Instant::now());
+            });
             let text = format!("the HPA controller was able to update the target scale to {}", look.desired);
             look.conditions.push(("AbleToScale", true, "SucceededRescale", text));
         }
@@ -198,9 +203,10 @@ impl Controller {
         current: i32,
         look: &mut Look,
     ) -> Option<i32> {
+        let rules = Rules::of(autoscaler.spec.behavior.as_ref());
         let mut wanted: Option<i32> = None;
         for metric in autoscaler.spec.metrics.iter().flatten() {
-            match self.measure(key, metric, selector, current).await {
+            match self.measure(key, metric, selector, current, rules.tolerance()).await {
                 Ok((replicas, status)) => {
                     wanted = Some(wanted.map_or(replicas, |wanted| wanted.max(replicas)));
                     look.metrics.push(status);
@@ -215,10 +221,27 @@ impl Controller {
         let wanted = wanted?;
         let text = "the HPA was able to successfully calculate a replica count from the metrics".to_owned();
         look.conditions.push(("ScalingActive", true, "ValidMetricFound", text));
-        let stable = self.stabilize(key, autoscaler, wanted, current);
-        let (min, max) = (autoscaler.spec.min_replicas.unwrap_or(1), autoscaler.spec.max_replicas);
-        let (desired, limit) = bounded(stable, current, min, max);
-        look.conditions.push(match limit {
+        let bounds = (autoscaler.spec.min_replicas.unwrap_or(1), autoscaler.spec.max_replicas);
+        let decision = self.with_history(key, current, |history| {
+            rules.decide(history, wanted, current, bounds, Instant::now())
+        });
+        look.conditions.push(match decision.stabilized {
+            Some(Stabilized::Down) => {
+                let text = "recent recommendations were higher than current one, applying the highest recent \
+                            recommendation";
+                ("AbleToScale", true, "ScaleDownStabilized", text.to_owned())
+            }
+            Some(Stabilized::Up) => {
+                let text = "recent recommendations were lower than current one, applying the lowest recent \
+                            recommendation";
+                ("AbleToScale", true, "ScaleUpStabilized", text.to_owned())
+            }
+            None => {
+                let text = "recommended size matches current size".to_owned();
+                ("AbleToScale", true, "ReadyForNewScale", text)
+            }
+        });
+        look.conditions.push(match decision.limit {
             Limit::None => {
                 let text = "the desired count is within the acceptable range".to_owned();
                 ("ScalingLimited", false, "DesiredWithinRange", text)
@@ -236,23 +259,19 @@ impl Controller {
                     "the desired replica count is increasing faster than the maximum scale rate".to_owned();
                 ("ScalingLimited", true, "ScaleUpLimit", text)
             }
+            Limit::ScaleDown => {
+                let text =
+                    "the desired replica count is decreasing faster than the maximum scale rate".to_owned();
+                ("ScalingLimited", true, "ScaleDownLimit", text)
+            }
         });
-        Some(desired)
+        Some(decision.replicas)
     }
 
-    /// Returns the largest recommendation of the last minutes, so that replicas are not taken away too early.
-    fn stabilize(&self, key: &Key, autoscaler: &HorizontalPodAutoscaler, wanted: i32, current: i32) -> i32 {
-        let behavior = autoscaler.spec.behavior.as_ref().and_then(|behavior| behavior.scale_down.as_ref());
-        let window = behavior.and_then(|rules| rules.stabilization_window_seconds).unwrap_or(STABILIZATION_S);
-        let window = Duration::from_secs(window.max(0).unsigned_abs().into());
-        let mut all = self.recommendations.lock().unwrap_or_else(PoisonError::into_inner);
-        // What was before the first look is unknown: it counts as what there is.
-        let recent = all.entry(key.clone()).or_insert_with(|| VecDeque::from([(Instant::now(), current)]));
-        recent.push_back((Instant::now(), wanted));
-        while recent.front().is_some_and(|(at, _)| at.elapsed() > window) {
-            recent.pop_front();
-        }
-        recent.iter().map(|(_, wanted)| *wanted).max().unwrap_or(wanted).min(current.max(wanted))
+    /// Uses the history of an autoscaler, which begins with the first look.
+    fn with_history<T>(&self, key: &Key, current: i32, with: impl FnOnce(&mut History) -> T) -> T {
+        let mut all = self.histories.lock().unwrap_or_else(PoisonError::into_inner);
+        with(all.entry(key.clone()).or_insert_with(|| History::starting(current, Instant::now())))
     }
 
     /// Measures one metric.
@@ -262,44 +281,58 @@ impl Controller {
         metric: &MetricSpec,
         selector: &str,
         current: i32,
+        tolerance: Tolerance,
     ) -> Result<(i32, MetricStatus), String> {
-        let Some(source) = metric.resource.as_ref().filter(|_| metric.type_ == "Resource") else {
-            return Err(format!("metrics of type {:?} are not supported", metric.type_));
+        let (name, container, target) = match (&metric.resource, &metric.container_resource) {
+            (Some(source), _) if metric.type_ == "Resource" => (source.name.as_str(), None, &source.target),
+            (_, Some(source)) if metric.type_ == "ContainerResource" => {
+                (source.name.as_str(), Some(source.container.as_str()), &source.target)
+            }
+            _ => return Err(format!("metrics of type {:?} are not supported", metric.type_)),
         };
-        let name = source.name.as_str();
-        let goal = match (source.target.average_utilization, &source.target.average_value) {
+        let goal = match (target.average_utilization, &target.average_value) {
             (Some(percent), _) => Target::Utilization(percent),
             (None, Some(value)) => Target::AverageValue(amount(name, value).unwrap_or(0)),
             (None, None) => return Err("the metric has no target".to_owned()),
         };
-        let usage = self.usage(key, name, selector).await.map_err(|error| {
+        let usage = self.usage(key, name, container, selector).await.map_err(|error| {
             format!(
                 "failed to get {name} utilization: unable to get metrics for resource {name}: unable to fetch metrics from resource metrics API: {}",
                 message(&error)
             )
         })?;
-        let wanted = usage.wanted(goal, current).ok_or_else(|| {
+        let wanted = usage.wanted(goal, current, tolerance).ok_or_else(|| {
             format!("failed to get {name} utilization: no metrics returned from resource metrics API")
         })?;
         let average = usage.used / i64::from(usage.measured.max(1));
         let average = if name == "cpu" { format!("{average}m") } else { average.to_string() };
-        let status = MetricStatus {
-            type_: "Resource".to_owned(),
-            resource: Some(ResourceMetricStatus {
-                name: name.to_owned(),
-                current: MetricValueStatus {
-                    average_utilization: usage.percent().filter(|_| matches!(goal, Target::Utilization(_))),
-                    average_value: Some(k8s_openapi::apimachinery::pkg::api::resource::Quantity(average)),
-                    value: None,
-                },
-            }),
-            ..MetricStatus::default()
+        let value = MetricValueStatus {
+            average_utilization: usage.percent().filter(|_| matches!(goal, Target::Utilization(_))),
+            average_value: Some(k8s_openapi::apimachinery::pkg::api::resource::Quantity(average)),
+            value: None,
         };
+        let mut status = MetricStatus { type_: metric.type_.clone(), ..MetricStatus::default() };
+        let name = name.to_owned();
+        match container {
+            None => status.resource = Some(ResourceMetricStatus { name, current: value }),
+            Some(container) => {
+                let container = container.to_owned();
+                status.container_resource =
+                    Some(ContainerResourceMetricStatus { name, container, current: value });
+            }
+        }
         Ok((wanted, status))
     }
 
-    /// Adds up the usage of a target's pods.
-    async fn usage(&self, key: &Key, name: &str, selector: &str) -> orlop_client::Result<Usage> {
+    /// Adds up the usage of a target's pods, or of one container of each.
+    async fn usage(
+        &self,
+        key: &Key,
+        name: &str,
+        container: Option<&str>,
+        selector: &str,
+    ) -> orlop_client::Result<Usage> {
+        let is_counted = |found: Option<&str>| container.is_none() || container == found;
         let parameters = ListParams::default().labels(selector);
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
         let pods = pods.list(&parameters).await?.items;
@@ -317,17 +350,28 @@ impl Controller {
                 continue;
             };
             usage.measured += 1;
-            for container in own["containers"].as_array().into_iter().flatten() {
-                let text = container["usage"][name].as_str().unwrap_or("0").to_owned();
+            let containers = own["containers"].as_array().into_iter().flatten();
+            for found in containers.filter(|found| is_counted(found["name"].as_str())) {
+                let text = found["usage"][name].as_str().unwrap_or("0").to_owned();
                 let quantity = k8s_openapi::apimachinery::pkg::api::resource::Quantity(text);
                 usage.used = usage.used.saturating_add(amount(name, &quantity).unwrap_or(0));
             }
-            let requests = pod.spec.as_ref().map(resources::of_pod);
-            usage.requested =
-                usage.requested.saturating_add(requests.map_or(0, |requests| requests.get(name)));
+            let requested = match container {
+                None => pod.spec.as_ref().map(resources::of_pod).map_or(0, |requests| requests.get(name)),
+                Some(container) => request_of(pod, container, name),
+            };
+            usage.requested = usage.requested.saturating_add(requested);
         }
         Ok(usage)
     }
+}
+
+/// Returns the request of one container.
+fn request_of(pod: &Pod, container: &str, name: &str) -> i64 {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let found = containers.into_iter().find(|found| found.name == container);
+    let requests = found.and_then(|found| found.resources.as_ref()?.requests.as_ref());
+    requests.and_then(|requests| amount(name, requests.get(name)?)).unwrap_or(0)
 }
 
 fn set_condition(
