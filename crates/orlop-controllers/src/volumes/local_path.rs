@@ -5,9 +5,12 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use k8s_openapi::api::{
-    core::v1::{PersistentVolume, PersistentVolumeClaim},
-    storage::v1::StorageClass,
+use k8s_openapi::{
+    api::{
+        core::v1::{PersistentVolume, PersistentVolumeClaim},
+        storage::v1::StorageClass,
+    },
+    apimachinery::pkg::api::resource::Quantity,
 };
 use orlop_client::{
     Api, Client, Resource, ResourceExt,
@@ -23,6 +26,7 @@ use crate::{
     backoff::retry,
     runtime::{Action, Context, EventForm, Informer, Key, Manager, Recorder},
     status::{is_already_exists, is_not_found, message},
+    workload::resources::amount,
 };
 
 /// Name of the controller.
@@ -31,7 +35,10 @@ pub(crate) const NAME: &str = "local-path-provisioner";
 const PROVISIONER: &str = "orlop.dev/local-path";
 const CLASS: &str = "local-path";
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
+const STORAGE: &str = "storage";
 const CONCURRENCY: usize = 4;
+
+type Capacity = std::collections::BTreeMap<String, Quantity>;
 
 /// Registers the provisioner. Volumes are folders in `folder` of their node.
 pub(crate) fn register(manager: &mut Manager, folder: PathBuf) {
@@ -91,7 +98,7 @@ impl Provisioner {
             self.classes.all().iter().any(|class| class.annotations().contains_key(DEFAULT_CLASS));
         let mut class = json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
             "metadata": {"name": CLASS}, "provisioner": PROVISIONER, "reclaimPolicy": "Delete",
-            "volumeBindingMode": "WaitForFirstConsumer"});
+            "volumeBindingMode": "WaitForFirstConsumer", "allowVolumeExpansion": true});
         if !has_default {
             class["metadata"]["annotations"] = json!({DEFAULT_CLASS: "true"});
         }
@@ -108,6 +115,9 @@ impl Provisioner {
             return Ok(Action::Done);
         };
         let is_ours = class.provisioner == PROVISIONER && claim.metadata.deletion_timestamp.is_none();
+        if let (true, Some(volume)) = (is_ours, volume_name(&claim)) {
+            return self.expand(key, &claim, volume).await;
+        }
         let node = claim.annotations().get(SELECTED_NODE);
         let (true, None, Some(node)) = (is_ours, volume_name(&claim), node) else { return Ok(Action::Done) };
         let modes = claim.spec.as_ref().and_then(|spec| spec.access_modes.clone()).unwrap_or_default();
@@ -163,6 +173,40 @@ impl Provisioner {
                 Err(error)
             }
         }
+    }
+
+    /// Gives a bound claim the capacity that it asks for: a folder has all that there is.
+    async fn expand(
+        &self,
+        key: &Key,
+        claim: &PersistentVolumeClaim,
+        volume: &str,
+    ) -> orlop_client::Result<Action> {
+        let Some(found) = self.volumes.get(&Key::new("", volume)) else { return Ok(Action::Done) };
+        let is_bound = claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound");
+        let requests = claim.spec.as_ref().and_then(|spec| spec.resources.as_ref()?.requests.as_ref());
+        let Some(wanted) = requests.and_then(|requests| requests.get(STORAGE)).filter(|_| is_bound) else {
+            return Ok(Action::Done);
+        };
+        let bytes = |capacity: Option<&Capacity>| {
+            capacity.and_then(|capacity| amount(STORAGE, capacity.get(STORAGE)?)).unwrap_or(0)
+        };
+        let wanted_bytes = amount(STORAGE, wanted).unwrap_or(0);
+        let capacity = json!({"capacity": {STORAGE: wanted}});
+        if bytes(found.spec.as_ref().and_then(|spec| spec.capacity.as_ref())) < wanted_bytes {
+            let text = format!("External resizer is resizing volume {volume}");
+            self.recorder.normal(claim, "Resizing", text);
+            let api: Api<PersistentVolume> = Api::all(self.client.clone());
+            let patch = Patch::Merge(json!({"spec": capacity}));
+            self.volumes.wrote(api.patch(volume, &PatchParams::default(), &patch).await?);
+        }
+        if bytes(claim.status.as_ref().and_then(|status| status.capacity.as_ref())) < wanted_bytes {
+            let api: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), &key.namespace);
+            let patch = Patch::Merge(json!({"status": capacity}));
+            self.claims.wrote(api.patch_status(&key.name, &PatchParams::default(), &patch).await?);
+            self.recorder.normal(claim, "VolumeResizeSuccessful", "Resize volume succeeded".to_owned());
+        }
+        Ok(Action::Done)
     }
 
     /// Deletes a volume whose claim is gone, and its folder where it is on this machine.
