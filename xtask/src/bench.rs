@@ -2,8 +2,19 @@
 
 use crate::steps::cargo;
 
-const SUBJECTS: [&str; 10] =
-    ["store", "api", "access", "admission", "abuse", "compose", "fairness", "definitions", "etcd", "slate"];
+const SUBJECTS: [&str; 11] = [
+    "store",
+    "api",
+    "access",
+    "admission",
+    "abuse",
+    "compose",
+    "fairness",
+    "definitions",
+    "etcd",
+    "slate",
+    "workloads",
+];
 
 pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
     match arguments {

@@ -19,6 +19,7 @@ mod report;
 mod store;
 mod webhooks;
 mod wire;
+mod workloads;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -194,6 +195,8 @@ enum Bench {
         #[arg(long, value_delimiter = ',', default_values_t = [1, 16, 64, 256])]
         clients: Vec<usize>,
     },
+    /// Deployments and pods on a server with a node.
+    Workloads(workloads::Options),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -284,6 +287,11 @@ fn main() -> anyhow::Result<()> {
                     store::postgres::run(&mut report, &plan).await?;
                 }
                 anyhow::Ok(())
+            }
+            Bench::Workloads(mut options) => {
+                let program = program(options.orlop.take())?;
+                let plan = options.plan(arguments.seconds);
+                workloads::run(&mut report, &program, folder.path(), &plan).await
             }
         }
     })?;
