@@ -192,6 +192,33 @@ impl Authority {
     }
 }
 
+/// A request for a certificate, and its key.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Request {
+    /// The request (PKCS#10), PEM.
+    pub pem: String,
+    /// The key, PEM.
+    pub key: String,
+}
+
+impl Request {
+    /// Returns a request for a user in a group, or a server with names and addresses.
+    pub fn new(user: &str, group: &str, names: &[String], addresses: &[IpAddr]) -> Result<Self, Error> {
+        let mut params = CertificateParams::new(names.to_vec())?;
+        params.subject_alt_names.extend(addresses.iter().map(|address| SanType::IpAddress(*address)));
+        params.distinguished_name = name(user, Some(group));
+        let key = KeyPair::generate()?;
+        Ok(Self { pem: params.serialize_request(&key)?.pem()?, key: sec1_pem(&key)? })
+    }
+}
+
+impl std::fmt::Debug for Request {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Keys stay out of logs.
+        f.debug_struct("Request").finish_non_exhaustive()
+    }
+}
+
 /// Generates a key for signing (P-256), as PEM.
 pub fn generate_key() -> Result<String, Error> {
     sec1_pem(&KeyPair::generate()?)

@@ -58,6 +58,11 @@ impl Config {
         Ok(Self { client, default_namespace: read("namespace")?.trim().to_owned() })
     }
 
+    /// Returns the URL of the server.
+    pub fn server(&self) -> &str {
+        &self.client.url
+    }
+
     /// Returns the CAs of the server in PEM, if they are not those of the operating system.
     pub fn root_ca(&self) -> Option<String> {
         match &self.client.trust {

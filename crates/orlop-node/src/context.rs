@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     net::Ipv4Addr,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
 use k8s_openapi::api::core::v1::Pod;
@@ -12,6 +12,7 @@ use orlop_client::Client;
 
 use crate::{
     addresses::Addresses,
+    cgroups::Cgroups,
     events::Recorder,
     quantity::Resources,
     runtime::{Container, Runtime, Support},
@@ -33,6 +34,8 @@ pub(crate) struct Node {
     pub(crate) tokens: Arc<Tokens>,
     pub(crate) allocatable: Resources,
     pub(crate) directory: Directory,
+    /// Control groups, looked for when the first container has a limit. `Err` tells why there are none.
+    pub(crate) cgroups: OnceLock<Result<Cgroups, String>>,
 }
 
 /// A client that can be shown in logs.

@@ -4,16 +4,18 @@
 //! port-forward. An image is the name of a program ([`Images`]); a pod's address is one of 127.0.0.0/8; a container is a
 //! process with a monitor ([`shim`]) that outlives the node.
 //!
-//! Layers, each importing only those before it: `quantity`, `expansion`, `images`, `shim`, `pods` (pure) → `downward`,
-//! `environment`, `volumes`, `runtime`, `logs`, `dial` → `probes`, `events`, `services`, `addresses` → `context` → `worker` →
-//! `manager`; `registration`, `server`, `proxy`, `static_pods` → this file.
+//! Layers, each importing only those before it: `quantity`, `expansion`, `images`, `cgroups`, `shim`, `pods` (pure) →
+//! `downward`, `environment`, `volumes`, `runtime`, `usage`, `logs`, `dial`, `watched` → `probes`, `events`, `services`, `addresses` →
+//! `proxy`, `dns`, `context` → `worker` → `manager`; `registration`, `server`, `static_pods` → this file.
 //!
 //! Invariants: only the API is spoken to the cluster; no container runs twice, and none outlives its pod; every queue,
 //! output and wait is bounded.
 
 mod addresses;
+mod cgroups;
 mod context;
 mod dial;
+mod dns;
 mod downward;
 mod environment;
 mod events;
@@ -32,13 +34,18 @@ mod services;
 mod settings;
 pub mod shim;
 mod static_pods;
+mod usage;
 mod volumes;
+mod watched;
 mod worker;
 
 pub use settings::{BadPodRange, Images, Isolation, POD_RANGE, PodRange, Settings};
 
 use futures_util::future::BoxFuture;
-use std::{io, sync::Arc};
+use std::{
+    io,
+    sync::{Arc, OnceLock},
+};
 
 use orlop_client::Client;
 use tokio::{net::TcpListener, sync::mpsc};
@@ -48,7 +55,7 @@ use crate::{
     context::{Directory, Node, NodeClient},
     events::Recorder,
     runtime::{Runtime, Support},
-    services::Services,
+    services::{Services, Slices},
 };
 
 /// Errors of starting a node.
@@ -87,12 +94,23 @@ fn run_until(
         registration::raise_file_limit();
         let port = listener.local_addr().map_err(in_folder)?.port();
         let support = support(&settings)?;
+        let services = Services::start(client.clone());
+        let slices = (settings.service_proxy || settings.dns.is_some()).then(|| Slices::start(proxy_client));
+        let dns = match (settings.dns, &slices) {
+            (Some(address), Some(slices)) => {
+                let zone = settings.cluster_domain.clone();
+                let bound = dns::Server::bind(address, zone, services.clone(), slices.clone()).await;
+                Some(bound.map_err(|error| Error::Io(format!("DNS on {address}"), error))?)
+            }
+            _ => None,
+        };
         let node = Arc::new(Node {
             runtime: Runtime::new(settings.data_dir.clone(), settings.program.clone()),
             support,
             addresses: Addresses::new(settings.pod_range),
             events: Recorder::start(client.clone(), settings.name.clone()),
-            services: Services::start(client.clone()),
+            services: services.clone(),
+            cgroups: OnceLock::new(),
             tokens: Arc::default(),
             allocatable: registration::capacity(&settings),
             directory: Directory::default(),
@@ -115,10 +133,10 @@ fn run_until(
             let node = node.clone();
             async move { registration::keep_status(&node, port).await }
         });
-        let proxy = node
-            .settings
-            .service_proxy
-            .then(|| tokio::spawn(proxy::run(proxy_client, node.services.clone())));
+        let proxy = slices
+            .filter(|_| node.settings.service_proxy)
+            .map(|slices| tokio::spawn(proxy::run(services, slices)));
+        let dns = dns.map(|dns| tokio::spawn(dns.run()));
         let (static_changes, changes) = mpsc::channel(16);
         let static_pods = node
             .settings
@@ -132,7 +150,7 @@ fn run_until(
         };
         manager::Manager::new(node.clone()).run(changes, stopping).await;
         lease.abort();
-        for task in [proxy, static_pods].into_iter().flatten() {
+        for task in [proxy, dns, static_pods].into_iter().flatten() {
             task.abort();
         }
         stop.send_replace(true);

@@ -30,7 +30,8 @@ const SHUTDOWN_MARGIN: Duration = Duration::from_secs(5);
 /// A pod from another source than the API, or its removal.
 #[derive(Debug)]
 pub(crate) enum StaticChange {
-    Apply(Arc<Pod>),
+    /// A pod, and the number of objects that have stood for it in the API.
+    Apply(Arc<Pod>, u64),
     Remove(String),
 }
 
@@ -74,9 +75,9 @@ impl Manager {
                     None => break,
                 },
                 Some(change) = changes.recv() => match change {
-                    StaticChange::Apply(pod) => {
+                    StaticChange::Apply(pod, mirror) => {
                         self.static_pods.insert(uid(&pod));
-                        self.apply(pod);
+                        self.apply_wanted(Desired { mirror, ..Desired::new(pod) });
                     }
                     StaticChange::Remove(uid) => {
                         self.static_pods.remove(&uid);
@@ -111,19 +112,21 @@ impl Manager {
     }
 
     fn apply(&mut self, pod: Arc<Pod>) {
-        if is_mirror(&pod) {
-            return;
+        if !is_mirror(&pod) {
+            self.apply_wanted(Desired::new(pod));
         }
-        let uid = uid(&pod);
-        let wanted = Desired { pod: pod.clone(), removed: false, shutdown: false };
+    }
+
+    fn apply_wanted(&mut self, wanted: Desired) {
+        let uid = uid(&wanted.pod);
         self.workers.retain(|_, handle| !handle.task.is_finished());
         if let Some(handle) = self.workers.get(&uid) {
             handle.desired.send_replace(wanted);
             return;
         }
         let (desired, receiver) = watch::channel(wanted);
-        let worker = Worker::new(self.node.clone(), pod);
-        let task = tokio::spawn(worker.run(receiver));
+        let worker = Worker::new(self.node.clone(), receiver);
+        let task = tokio::spawn(worker.run());
         self.workers.insert(uid, Handle { desired, task });
     }
 

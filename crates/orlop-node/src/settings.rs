@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    net::{IpAddr, Ipv4Addr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     path::PathBuf,
     time::Duration,
 };
@@ -41,6 +41,8 @@ pub struct Settings {
     pub service_proxy: bool,
     /// Domain of services' names.
     pub cluster_domain: String,
+    /// Address that the node answers DNS for services on.
+    pub dns: Option<SocketAddr>,
     /// Address of a DNS server for pods' resolv.conf, if one runs.
     pub cluster_dns: Option<IpAddr>,
     /// Containers end with this process, however it ends. Otherwise they are taken up again.

@@ -33,12 +33,12 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// Follows the manifests of a folder for ever.
 pub(crate) async fn watch(node: Arc<Node>, folder: PathBuf, changes: mpsc::Sender<StaticChange>) {
-    let mut known: HashMap<String, Arc<Pod>> = HashMap::new();
+    let mut known: HashMap<String, (Arc<Pod>, u64)> = HashMap::new();
     loop {
         let found = read(&folder, &node.settings.name);
         let gone: Vec<String> = known.keys().filter(|uid| !found.contains_key(*uid)).cloned().collect();
         for uid in gone {
-            if let Some(pod) = known.remove(&uid) {
+            if let Some((pod, _)) = known.remove(&uid) {
                 delete_mirror(&node, &pod).await;
             }
             if changes.send(StaticChange::Remove(uid)).await.is_err() {
@@ -46,9 +46,9 @@ pub(crate) async fn watch(node: Arc<Node>, folder: PathBuf, changes: mpsc::Sende
             }
         }
         for (uid, pod) in found {
-            let pod = known.entry(uid).or_insert_with(|| Arc::new(pod)).clone();
-            create_mirror(&node, &pod).await;
-            if changes.send(StaticChange::Apply(pod)).await.is_err() {
+            let (pod, mirrors) = known.entry(uid).or_insert_with(|| (Arc::new(pod), 0));
+            *mirrors += u64::from(create_mirror(&node, pod).await);
+            if changes.send(StaticChange::Apply(pod.clone(), *mirrors)).await.is_err() {
                 return;
             }
         }
@@ -106,23 +106,30 @@ fn parse(text: &str, node: &str) -> Result<Pod, String> {
     Ok(pod)
 }
 
-/// Shows a static pod in the API.
-async fn create_mirror(node: &Node, pod: &Pod) {
+/// Shows a static pod in the API. Returns true if a new object was created.
+async fn create_mirror(node: &Node, pod: &Pod) -> bool {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let pods: Api<Pod> = Api::namespaced(node.client.0.clone(), namespace);
     let hash = pod.metadata.uid.clone().unwrap_or_default();
     match pods.get_opt(name).await {
-        Ok(Some(existing)) if annotation(&existing, MIRROR) == Some(hash.as_str()) => return,
+        Ok(Some(existing)) if is_current(&existing, &hash) => return false,
+        // Of another version of the manifest, or deleted by somebody: the process goes on, and so does its object.
         Ok(Some(existing)) if annotation(&existing, MIRROR).is_some() => {
             let _ = pods.delete(name, &DeleteParams::default().grace_period(0)).await;
         }
         // A pod of the API has the name.
-        Ok(Some(_)) | Err(_) => return,
+        Ok(Some(_)) => return false,
         Ok(None) => {}
+        // A node may not read a pod that is not its own, and so none that does not exist.
+        Err(orlop_client::Error::Api(refusal)) if refusal.code == 403 => {}
+        Err(error) => {
+            tracing::warn!(%error, pod = name, "cannot read the mirror of a static pod");
+            return false;
+        }
     }
     let nodes: Api<NodeObject> = Api::all(node.client.0.clone());
-    let Ok(Some(object)) = nodes.get_opt(&node.settings.name).await else { return };
+    let Ok(Some(object)) = nodes.get_opt(&node.settings.name).await else { return false };
     let mut mirror = pod.clone();
     mirror.metadata.uid = None;
     mirror.metadata.annotations.get_or_insert_default().insert(MIRROR.to_owned(), hash);
@@ -134,9 +141,16 @@ async fn create_mirror(node: &Node, pod: &Pod) {
         controller: Some(true),
         ..OwnerReference::default()
     }]);
-    if let Err(error) = pods.create(&PostParams::default(), &mirror).await {
+    let created = pods.create(&PostParams::default(), &mirror).await;
+    if let Err(error) = &created {
         tracing::warn!(%error, pod = name, "cannot create the mirror of a static pod");
     }
+    created.is_ok()
+}
+
+/// Returns true for the mirror of a manifest that nobody has deleted.
+fn is_current(mirror: &Pod, hash: &str) -> bool {
+    annotation(mirror, MIRROR) == Some(hash) && mirror.metadata.deletion_timestamp.is_none()
 }
 
 async fn delete_mirror(node: &Node, pod: &Pod) {

@@ -1,5 +1,7 @@
 //! `orlop node`: a node that runs pods as processes, by kubeconfig; and the same in the process of a server.
 
+mod join;
+
 use std::{
     collections::BTreeMap,
     fs,
@@ -24,12 +26,18 @@ use crate::{duration, shutdown};
 /// Range of cluster IPs in a cluster whose nodes have loopback addresses.
 const SERVICE_RANGE: &str = "127.128.0.0/16";
 
+/// Port of DNS, the only one that a resolv.conf can mean.
+const DNS_PORT: u16 = 53;
+
 const EXAMPLES: &str = "\
 Examples:
   orlop node --kubeconfig orlop-data/kubeconfig --image web=./target/debug/web
       A node of the cluster in the kubeconfig. Pods with the image \"web\" run that program.
-  orlop node --images ./images --name second --pod-range 127.65.0.0/16 --listen 127.0.0.1:10251
-      A second node on the same machine, with images from a folder: images/NAME/image.yaml.";
+  orlop node --bootstrap-kubeconfig token.kubeconfig --node-name second --node-listen 127.0.0.1:10251 \\
+      --pod-range 127.65.0.0/16
+      Asks for credentials of its own, and keeps them in its data directory.
+  orlop node --images ./images --node-name third --pod-range 127.66.0.0/16 --node-listen 127.0.0.1:10252
+      Another node on the same machine, with images from a folder: images/NAME/image.yaml.";
 
 /// Options of a node.
 #[derive(Clone, Debug, clap::Args)]
@@ -74,6 +82,11 @@ pub(crate) struct Options {
     #[arg(long, help_heading = "Node")]
     no_service_proxy: bool,
 
+    /// Answer DNS for services ("web.default.svc.cluster.local") on this loopback address, and others by the machine's
+    /// own servers. Pods ask it if the port is 53, the default.
+    #[arg(long, value_name = "ADDR[:PORT]", value_parser = dns_address, help_heading = "Node")]
+    cluster_dns: Option<SocketAddr>,
+
     /// Folder with manifests of static pods.
     #[arg(long, value_name = "DIR", help_heading = "Node")]
     pod_manifest_path: Option<PathBuf>,
@@ -90,6 +103,16 @@ pub(crate) struct Arguments {
     /// Kubeconfig of the cluster [default: $KUBECONFIG, ~/.kube/config, or that of the pod it runs in].
     #[arg(long, value_name = "PATH")]
     kubeconfig: Option<PathBuf>,
+
+    /// Kubeconfig to ask for this node's own credentials with, such as one with a bootstrap token. They are kept in
+    /// the data directory.
+    #[arg(long, value_name = "PATH", conflicts_with = "kubeconfig")]
+    bootstrap_kubeconfig: Option<PathBuf>,
+
+    /// Ask the cluster for the serving certificate of the node's own API (signer kubernetes.io/kubelet-serving).
+    /// Somebody has to approve it: kubectl certificate approve.
+    #[arg(long)]
+    rotate_server_certificates: bool,
 
     /// Directory of pods, volumes and logs.
     #[arg(long, default_value = "orlop-node", value_name = "DIR")]
@@ -143,7 +166,8 @@ impl Options {
             labels: self.node_labels.iter().cloned().collect(),
             service_proxy: !self.no_service_proxy,
             cluster_domain: "cluster.local".to_owned(),
-            cluster_dns: None,
+            dns: self.cluster_dns,
+            cluster_dns: self.cluster_dns.filter(|dns| dns.port() == DNS_PORT).map(|dns| dns.ip()),
             is_ephemeral: false,
             shutdown_grace: self.shutdown_grace_period,
             tls,
@@ -167,26 +191,34 @@ impl Options {
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     const KUBELET_PORT: u16 = 10250;
     let shutdown = shutdown::requested();
-    let config = match &arguments.kubeconfig {
-        Some(path) => Config::of(&Kubeconfig::read_from(path)?)?,
-        None => Config::infer().context("no cluster is configured: pass --kubeconfig")?,
+    let options = &arguments.options;
+    let config = match (&arguments.kubeconfig, &arguments.bootstrap_kubeconfig) {
+        (Some(path), _) => Config::of(&Kubeconfig::read_from(path)?)?,
+        (None, Some(path)) => join::own_config(path, &arguments.data_dir, &options.name()).await?,
+        (None, None) => Config::infer().context("no cluster is configured: pass --kubeconfig")?,
     };
     // The CA of the cluster signs the client certificate of its API server.
     let client_ca = config.root_ca();
     let client = Client::connect(config).await?;
-    let options = &arguments.options;
     let address = arguments.node_ip.unwrap_or_else(|| options.address());
     // Its own, as a kubelet's: the API server does not verify it unless it is told to.
     let authority = pki::Authority::generate()?;
     let serving = authority.server(&[options.name()], &[address])?;
     let tls = pki::server_tls(&serving, &client_ca.unwrap_or_else(|| authority.certificate().to_owned()))?;
-    let mut settings = options.settings(arguments.data_dir.clone(), tls)?;
+    let mut settings = options.settings(arguments.data_dir.clone(), tls.clone())?;
     settings.address = address;
+    let certificate = arguments.rotate_server_certificates.then(|| {
+        let node = settings.name.clone();
+        tokio::spawn(join::keep_serving_certificate(client.clone(), node, address, tls))
+    });
     let listen = options.listen(KUBELET_PORT);
     let listener = TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
     println!("orlop node {} runs pods of {}", settings.name, settings.pod_range);
-    orlop_node::run(client.clone(), client, settings, listener, shutdown).await?;
-    Ok(())
+    let ended = orlop_node::run(client.clone(), client, settings, listener, shutdown).await;
+    if let Some(certificate) = certificate {
+        certificate.abort();
+    }
+    Ok(ended?)
 }
 
 /// A node in the process of a server.
@@ -275,6 +307,18 @@ fn image(text: &str) -> anyhow::Result<(String, PathBuf)> {
         Some((name, path)) if !name.is_empty() => Ok((name.to_owned(), PathBuf::from(path))),
         _ => bail!("write NAME=PATH, as in web=./target/debug/web"),
     }
+}
+
+fn dns_address(text: &str) -> anyhow::Result<SocketAddr> {
+    let address = text.parse::<SocketAddr>().or_else(|_| {
+        let address: Ipv4Addr = text.parse()?;
+        Ok::<_, std::net::AddrParseError>(SocketAddr::new(address.into(), DNS_PORT))
+    });
+    let address = address.context("write an address, as in 127.128.0.10")?;
+    if !address.ip().is_loopback() {
+        bail!("{address} is not a loopback address");
+    }
+    Ok(address)
 }
 
 fn label(text: &str) -> anyhow::Result<(String, String)> {

@@ -250,7 +250,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         key_file: identity.key_file.clone(),
     };
 
-    let node_tls = identity.node_tls()?;
+    let node_tls = identity.node_tls(&arguments.identity)?;
     let node_options = &arguments.node_options;
     let kubelet_tls = match arguments.node {
         true => Some(identity.kubelet_tls(&node_options.name(), node_options.address())?),

@@ -31,6 +31,11 @@ impl Balancer {
         self.backends = backends;
     }
 
+    /// Returns true for an endpoint of the port.
+    pub(super) fn has(&self, endpoint: SocketAddr) -> bool {
+        self.backends.endpoints.contains(&endpoint)
+    }
+
     /// Returns the endpoints to try for a client, in order.
     pub(super) fn candidates(&mut self, client: IpAddr) -> Vec<SocketAddr> {
         let count = self.backends.endpoints.len();

@@ -11,10 +11,29 @@ use k8s_openapi::api::{
     core::v1::{Service, ServicePort},
     discovery::v1::EndpointSlice,
 };
-use orlop_client::ResourceExt;
+
+use crate::services::is_of;
 
 /// Duration of a client's affinity by default.
 const AFFINITY: Duration = Duration::from_secs(10800);
+
+/// Transport of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Protocol {
+    Tcp,
+    Udp,
+}
+
+impl Protocol {
+    /// Returns the protocol of a port in the API. `None` for one that is not forwarded.
+    pub(crate) fn of(text: Option<&str>) -> Option<Self> {
+        match text.unwrap_or("TCP") {
+            "TCP" => Some(Self::Tcp),
+            "UDP" => Some(Self::Udp),
+            _ => None,
+        }
+    }
+}
 
 /// Backends of a listening address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,7 +44,7 @@ pub(super) struct Backends {
 }
 
 /// Backends by the address to listen on.
-pub(super) type Table = BTreeMap<SocketAddr, Backends>;
+pub(super) type Table = BTreeMap<(Protocol, SocketAddr), Backends>;
 
 /// Returns the table of all services.
 pub(super) fn build(services: &[Arc<Service>], slices: &[Arc<EndpointSlice>]) -> Table {
@@ -38,27 +57,21 @@ pub(super) fn build(services: &[Arc<Service>], slices: &[Arc<EndpointSlice>]) ->
             let seconds = config.and_then(|config| config.timeout_seconds);
             seconds.and_then(|seconds| u64::try_from(seconds).ok()).map_or(AFFINITY, Duration::from_secs)
         });
-        for port in
-            spec.ports.iter().flatten().filter(|port| port.protocol.as_deref().unwrap_or("TCP") == "TCP")
-        {
+        for port in spec.ports.iter().flatten() {
+            let Some(protocol) = Protocol::of(port.protocol.as_deref()) else { continue };
             let backends = Backends { endpoints: endpoints(&own, port), affinity };
             let cluster_ip = spec.cluster_ip.as_deref().and_then(|ip| ip.parse::<Ipv4Addr>().ok());
             let cluster_ip = cluster_ip.filter(Ipv4Addr::is_loopback);
             if let (Some(ip), Ok(number)) = (cluster_ip, u16::try_from(port.port)) {
-                table.insert(SocketAddr::new(ip.into(), number), backends.clone());
+                table.insert((protocol, SocketAddr::new(ip.into(), number)), backends.clone());
             }
             let node_port = port.node_port.and_then(|number| u16::try_from(number).ok());
             if let Some(number) = node_port.filter(|number| *number > 0) {
-                table.insert(SocketAddr::new(IpAddr::from([127, 0, 0, 1]), number), backends);
+                table.insert((protocol, SocketAddr::new(IpAddr::from([127, 0, 0, 1]), number)), backends);
             }
         }
     }
     table
-}
-
-fn is_of(slice: &EndpointSlice, service: &Service) -> bool {
-    slice.namespace() == service.namespace()
-        && slice.labels().get("kubernetes.io/service-name") == Some(&service.name_any())
 }
 
 /// Returns the endpoints of a port: those that are ready, or if there are none those that still serve while they
@@ -68,7 +81,11 @@ fn endpoints(slices: &[&Arc<EndpointSlice>], port: &ServicePort) -> Vec<SocketAd
     for slice in slices {
         let wanted = port.name.as_deref().unwrap_or_default();
         let mut ports = slice.ports.iter().flatten();
-        let found = ports.find(|found| found.name.as_deref().unwrap_or_default() == wanted);
+        let protocol = Protocol::of(port.protocol.as_deref());
+        let found = ports.find(|found| {
+            found.name.as_deref().unwrap_or_default() == wanted
+                && Protocol::of(found.protocol.as_deref()) == protocol
+        });
         let Some(number) = found.and_then(|found| u16::try_from(found.port?).ok()) else { continue };
         for endpoint in slice.endpoints.iter().flatten() {
             let conditions = endpoint.conditions.as_ref();
@@ -106,7 +123,7 @@ mod tests {
         .unwrap();
         let slice: EndpointSlice = serde_json::from_value(json!({
             "metadata": {"name": "web-1", "namespace": "a", "labels": {"kubernetes.io/service-name": "web"}},
-            "addressType": "IPv4", "ports": [{"name": "http", "port": 8080}],
+            "addressType": "IPv4", "ports": [{"name": "http", "port": 8080}, {"name": "dns", "port": 5353, "protocol": "UDP"}],
             "endpoints": [
                 {"addresses": ["127.64.0.2"], "conditions": {"ready": true}},
                 {"addresses": ["127.64.0.3"], "conditions": {"ready": false, "serving": true, "terminating": true}},
@@ -120,9 +137,17 @@ mod tests {
         }))
         .unwrap();
         let table = build(&[Arc::new(service)], &[Arc::new(slice), Arc::new(other)]);
-        let expected =
-            Backends { endpoints: vec!["127.64.0.2:8080".parse().unwrap()], affinity: Some(AFFINITY) };
-        let addresses = ["127.0.0.1:30080", "127.128.0.9:80"].map(|address| address.parse().unwrap());
-        assert_eq!(table, addresses.map(|address| (address, expected.clone())).into());
+        let backends = |endpoint: &str| Backends {
+            endpoints: vec![endpoint.parse().unwrap()],
+            affinity: Some(AFFINITY),
+        };
+        let expected = [
+            (Protocol::Tcp, "127.0.0.1:30080", "127.64.0.2:8080"),
+            (Protocol::Tcp, "127.128.0.9:80", "127.64.0.2:8080"),
+            (Protocol::Udp, "127.128.0.9:53", "127.64.0.2:5353"),
+        ];
+        let expected = expected
+            .map(|(protocol, address, endpoint)| ((protocol, address.parse().unwrap()), backends(endpoint)));
+        assert_eq!(table, expected.into());
     }
 }

@@ -54,6 +54,11 @@ impl Container {
         &self.id
     }
 
+    /// Returns the process of the monitor.
+    pub(crate) fn monitor_pid(&self) -> i32 {
+        self.pid
+    }
+
     /// Waits for the container's end. `None` if nobody saw it: its monitor was killed.
     pub(crate) async fn exited(&self) -> Option<Exit> {
         let _ = self.monitor.readable().await;
@@ -98,9 +103,11 @@ impl Container {
         self.request(&Request::Exec(exec)).await
     }
 
-    /// Runs a command in the container, and returns its end and the beginning of its output.
+    /// Runs a command in the container, and returns its end and the beginning of its output. Dropped, it ends the
+    /// command.
     pub(crate) async fn run(&self, argv: Vec<String>) -> io::Result<Output> {
-        let mut stream = self.exec(Exec { argv, stdin: false, tty: false }).await?;
+        let exec = Exec { argv, stdin: false, tty: false, ends_with_client: true };
+        let mut stream = self.exec(exec).await?;
         let mut text = Vec::new();
         while let Some((channel, bytes)) = frames::read(&mut stream).await? {
             match channel {

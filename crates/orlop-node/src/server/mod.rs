@@ -3,6 +3,7 @@
 mod access;
 mod channels;
 mod logs;
+mod metrics;
 mod pods;
 mod port_forward;
 mod remote_command;
@@ -67,6 +68,8 @@ async fn answer(
         ["healthz"] => text(StatusCode::OK, "ok"),
         ["pods"] => pods::list(node, false),
         ["runningpods"] => pods::list(node, true),
+        ["metrics", "resource"] => metrics::resource(node),
+        ["stats", "summary"] => metrics::summary(node),
         ["containerLogs", namespace, pod, container] => {
             logs::answer(node, namespace, pod, container, request.uri().query().unwrap_or_default()).await
         }

@@ -128,7 +128,12 @@ fn parse(query: &str) -> Options {
 async fn run(container: Container, kind: Kind, options: Options, channels: Channels) {
     let connected = match kind {
         Kind::Exec => {
-            let exec = Exec { argv: options.command.clone(), stdin: options.stdin, tty: options.tty };
+            let exec = Exec {
+                argv: options.command.clone(),
+                stdin: options.stdin,
+                tty: options.tty,
+                ends_with_client: false,
+            };
             container.exec(exec).await
         }
         Kind::Attach => container.attach().await,

@@ -44,8 +44,9 @@ pub(crate) struct Config {
     pub(crate) namespaces: Option<Namespaces>,
     /// Process of the node, if the container is to end with it.
     pub(crate) node: Option<i32>,
-    /// Control group directory to run in.
-    pub(crate) cgroup: Option<PathBuf>,
+    /// Control groups of the program, which its monitor is not in: it records why the program ended.
+    #[serde(default)]
+    pub(crate) cgroups: Vec<PathBuf>,
 }
 
 /// Ids of a container's processes. Those that are `None` are the node's own.
@@ -90,6 +91,9 @@ pub(crate) struct Exit {
     pub(crate) signal: i32,
     /// The time.
     pub(crate) at: Timestamp,
+    /// The kernel ended it for want of memory.
+    #[serde(default)]
+    pub(crate) oom_killed: bool,
 }
 
 /// First line on a monitor's standard output.
@@ -118,6 +122,9 @@ pub(crate) struct Exec {
     pub(crate) argv: Vec<String>,
     pub(crate) stdin: bool,
     pub(crate) tty: bool,
+    /// The program is killed when its client goes, as that of a probe that timed out.
+    #[serde(default)]
+    pub(crate) ends_with_client: bool,
 }
 
 /// Last frame of an `exec` connection.

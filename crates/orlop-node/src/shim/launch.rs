@@ -27,11 +27,16 @@ use super::{
     monitor::exec_file,
     root,
 };
+use crate::cgroups;
 
 /// Becomes the program of the container in a folder, or that of its `exec`. Errors go to the monitor.
 pub(super) fn run(folder: &Path, exec: Option<u32>) -> io::Result<()> {
     let mut config = Config::read(folder)?;
     let mut monitor = connect(&config.id, exec.unwrap_or(0))?;
+    if let Err(error) = cgroups::enter(&config.cgroups) {
+        monitor.write_all(format!("cannot enter the control group: {error}").as_bytes())?;
+        return Err(error);
+    }
     let error = match exec {
         None => start(&config),
         Some(number) => {

@@ -38,6 +38,7 @@ use super::{
     processes,
     stdio::{self, Input, Output, Terminal},
 };
+use crate::cgroups;
 
 /// Signals that are passed on to the program.
 const FORWARDED: &[Signal] = &[
@@ -63,9 +64,6 @@ pub(super) fn run(folder: &Path) -> io::Result<()> {
     let config = Config::read(folder)?;
     let _ = rustix::process::setsid();
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
-    if let Some(cgroup) = &config.cgroup {
-        fs::write(cgroup.join("cgroup.procs"), "0")?;
-    }
     if let Some(namespaces) = &config.namespaces
         && let Err(error) = unshare(namespaces.user)
     {
@@ -150,7 +148,7 @@ async fn monitor(folder: &Path, config: Config) -> io::Result<()> {
         spawn_local(end_with(node_process(node)?));
     }
     let started = monitor.launch(0, monitor.config.stdin, monitor.config.tty).await;
-    let (streams, exited) = match started {
+    let Launched { streams, exited, .. } = match started {
         Ok(started) => started,
         Err(error) => {
             processes::kill_descendants(own_pid());
@@ -181,14 +179,17 @@ async fn monitor(folder: &Path, config: Config) -> io::Result<()> {
     monitor.finish(code, number, outputs.into_iter().flatten()).await
 }
 
+/// A program that was started.
+struct Launched {
+    pid: i32,
+    streams: stdio::Streams,
+    /// Exit code and signal.
+    exited: oneshot::Receiver<(i32, i32)>,
+}
+
 impl Monitor {
     /// Starts the program (number 0) or that of an `exec`.
-    async fn launch(
-        self: &Rc<Self>,
-        number: u32,
-        stdin: bool,
-        tty: bool,
-    ) -> Result<(stdio::Streams, oneshot::Receiver<(i32, i32)>), String> {
+    async fn launch(self: &Rc<Self>, number: u32, stdin: bool, tty: bool) -> Result<Launched, String> {
         let (report, mut reported) = oneshot::channel();
         let (exit, exited) = oneshot::channel();
         self.launches.borrow_mut().insert(number, report);
@@ -217,14 +218,14 @@ impl Monitor {
                     Ok(Ok(error)) if error.is_empty() => {
                         let (again, exited_again) = oneshot::channel();
                         let _ = again.send((code, number));
-                        return Ok((streams, exited_again));
+                        return Ok(Launched { pid, streams, exited: exited_again });
                     }
                     Ok(Ok(error)) => Err(error),
                     _ => Err(format!("the program could not be started (exit code {code})")),
                 }
             }
         };
-        launched.map(|()| (streams, exited))
+        launched.map(|()| Launched { pid, streams, exited })
     }
 
     /// Collects children that have ended.
@@ -344,7 +345,7 @@ impl Monitor {
         self.launched.set(number);
         write(&exec_file(&self.folder, number), &(&exec, self.pid.get()))?;
         let (mut reader, mut writer) = stream.into_split();
-        let (streams, exited) = match self.launch(number, exec.stdin, exec.tty).await {
+        let Launched { pid, streams, exited } = match self.launch(number, exec.stdin, exec.tty).await {
             Ok(started) => started,
             Err(error) => return send_outcome(&mut writer, &Outcome::Error(error)).await,
         };
@@ -372,6 +373,9 @@ impl Monitor {
                     }
                     _ => {}
                 }
+            }
+            if exec.ends_with_client {
+                processes::kill_group(pid);
             }
         });
         let mut sent = Ok(());
@@ -409,7 +413,9 @@ impl Monitor {
             Some(ended_by) if number == Signal::KILL.as_raw() => (128 + ended_by.as_raw(), ended_by.as_raw()),
             _ => (code, number),
         };
-        Exit { code, signal, at }.write(&self.folder)?;
+        let oom_killed = code != 0 && cgroups::is_oom_killed(&self.config.cgroups);
+        Exit { code, signal, at, oom_killed }.write(&self.folder)?;
+        cgroups::remove(&self.config.cgroups);
         self.outcome.set(Some(code));
         self.ended.notify_waiters();
         self.attached.borrow_mut().clear();

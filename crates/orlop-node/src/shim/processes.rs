@@ -2,7 +2,7 @@
 
 use std::{fs, io};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 /// Returns the id of this boot of the machine.
 pub(crate) fn boot_id() -> String {
@@ -45,6 +45,13 @@ pub(crate) fn signal(pid: i32, signal: Signal) -> io::Result<()> {
 pub(crate) fn kill_descendants(pid: i32) {
     for descendant in descendants(pid) {
         let _ = signal(descendant, Signal::KILL);
+    }
+}
+
+/// Kills the process group of a process that leads one.
+pub(crate) fn kill_group(pid: i32) {
+    if let Some(pid) = Pid::from_raw(pid) {
+        let _ = kill_process_group(pid, Signal::KILL);
     }
 }
 

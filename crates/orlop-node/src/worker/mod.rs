@@ -5,6 +5,8 @@
 
 mod files;
 mod identity;
+mod limits;
+mod ports;
 mod publish;
 mod restore;
 mod start;
@@ -32,6 +34,7 @@ use crate::{
         plan,
     },
     probes::{self, Kind, Outcome, Report, Target, Verdict},
+    proxy,
     runtime::Container,
     shim::config::Exit,
     volumes::Sources,
@@ -55,6 +58,19 @@ pub(crate) struct Desired {
     pub(crate) removed: bool,
     /// The node stops, and with it the pod's processes.
     pub(crate) shutdown: bool,
+    /// Number of objects that have stood for a static pod in the API.
+    pub(crate) mirror: u64,
+}
+
+impl Desired {
+    pub(crate) fn new(pod: Arc<Pod>) -> Self {
+        Self { pod, removed: false, shutdown: false, mirror: 0 }
+    }
+
+    /// Returns true if nothing of the pod is to run any more.
+    fn is_ending(&self) -> bool {
+        self.removed || self.shutdown || self.pod.metadata.deletion_timestamp.is_some()
+    }
 }
 
 /// Something that happened to a container.
@@ -104,14 +120,22 @@ pub(crate) struct Worker {
     ended: Option<Verdicted>,
     published: Option<PodStatus>,
     mount_reported: bool,
+    limits_reported: bool,
+    /// Host ports that are forwarded, once they have been looked at.
+    host_ports: Option<Vec<proxy::Port>>,
+    /// End of the grace of a pod that ends.
+    stop_by: Option<Instant>,
     refresh_at: Instant,
     wake_at: Option<Instant>,
+    mirror: u64,
+    desired: watch::Receiver<Desired>,
     events: mpsc::Receiver<Event>,
     sender: mpsc::Sender<Event>,
 }
 
 impl Worker {
-    pub(crate) fn new(node: Arc<Node>, pod: Arc<Pod>) -> Self {
+    pub(crate) fn new(node: Arc<Node>, desired: watch::Receiver<Desired>) -> Self {
+        let pod = desired.borrow().pod.clone();
         let metadata = &pod.metadata;
         let (sender, events) = mpsc::channel(EVENTS);
         let members = members(&pod);
@@ -131,8 +155,13 @@ impl Worker {
             ended: None,
             published: None,
             mount_reported: false,
+            limits_reported: false,
+            host_ports: None,
+            stop_by: None,
             refresh_at: Instant::now() + REFRESH,
             wake_at: None,
+            mirror: 0,
+            desired,
             events,
             sender,
             node,
@@ -141,11 +170,16 @@ impl Worker {
     }
 
     /// Runs the pod until its object is gone and nothing of it is left.
-    pub(crate) async fn run(mut self, mut desired: watch::Receiver<Desired>) {
+    pub(crate) async fn run(mut self) {
         self.restore();
+        let mut desired = self.desired.clone();
         loop {
             let wanted = desired.borrow_and_update().clone();
             self.update(&wanted.pod);
+            if std::mem::replace(&mut self.mirror, wanted.mirror) != wanted.mirror {
+                // A new object in the API, which has no status.
+                self.published = None;
+            }
             self.wake_at = None;
             if self.sync(&wanted).await {
                 return;
@@ -173,6 +207,11 @@ impl Worker {
             return;
         }
         let changed = pod.metadata.resource_version != self.pod.metadata.resource_version;
+        let shown = |pod: &Pod| (pod.metadata.labels.clone(), pod.metadata.annotations.clone());
+        if shown(pod) != shown(&self.pod) {
+            // The volumes of the downward API show them.
+            self.refresh_at = Instant::now();
+        }
         self.pod = pod.clone();
         for fresh in members(pod) {
             match self.members.iter_mut().find(|known| known.spec.name == fresh.spec.name) {
@@ -202,7 +241,7 @@ impl Worker {
             return self.sync_removed().await;
         }
         if wanted.shutdown {
-            self.stop_for(self.node.settings.shutdown_grace, false);
+            self.stop_for(self.node.settings.shutdown_grace);
             return !self.is_running();
         }
         let deleting = self.pod.metadata.deletion_timestamp.is_some();
@@ -244,8 +283,8 @@ impl Worker {
         if let Some(at) = steps.wake_at {
             self.wake(at);
         }
-        for index in &steps.stop {
-            self.stop(*index, self.grace(), stop::Reason::Stopping);
+        if steps.is_finished || steps.restart_all {
+            self.stop_for(self.grace());
         }
         if steps.restart_all && !self.is_running() {
             self.restart_all();
@@ -262,6 +301,7 @@ impl Worker {
         if steps.is_finished && !self.is_running() {
             let phase = phase::of(&self.members, &policy, true);
             self.ended = Some(Verdicted { phase, reason: None, message: None });
+            self.host_ports = Some(Vec::new());
             self.node.addresses.release(&self.uid);
         }
         self.publish(false).await;
@@ -269,11 +309,13 @@ impl Worker {
 
     async fn sync_ending(&mut self, deleting: bool) -> bool {
         let grace = if deleting { self.deletion_grace() } else { self.grace() };
-        self.stop_for(grace, true);
+        self.stop_for(grace);
         if self.is_running() {
             self.publish(deleting).await;
             return false;
         }
+        // Before the API says that the pod is gone: another may be bound to them then.
+        self.host_ports = Some(Vec::new());
         let published = self.publish(deleting).await;
         if deleting && published {
             self.delete().await;
@@ -282,7 +324,7 @@ impl Worker {
     }
 
     async fn sync_removed(&mut self) -> bool {
-        self.stop_for(REMOVED_GRACE, true);
+        self.stop_for(REMOVED_GRACE);
         if self.is_running() {
             return false;
         }
@@ -366,6 +408,7 @@ impl Worker {
 
     /// Forgets all runs, so that init containers begin again.
     fn restart_all(&mut self) {
+        self.stop_by = None;
         for member in &mut self.members {
             let state = &mut member.state;
             if let Run::Ended(ended) = std::mem::take(&mut state.run) {
@@ -436,6 +479,7 @@ impl Worker {
             };
         };
         let reason = match exit.code {
+            _ if exit.oom_killed => "OOMKilled",
             0 => "Completed",
             _ => "Error",
         };
@@ -475,6 +519,8 @@ impl Worker {
                 (Kind::Readiness, verdict) => member.state.ready = verdict == Verdict::Healthy,
                 (Kind::Startup, Verdict::Healthy) => self.started(index),
                 (Kind::Liveness, Verdict::Healthy) => {}
+                // Of a container that is being stopped only readiness counts.
+                (Kind::Startup | Kind::Liveness, Verdict::Unhealthy) if member.state.stopping => {}
                 (Kind::Startup | Kind::Liveness, Verdict::Unhealthy) => {
                     let own = kind.of(&member.spec).and_then(|probe| probe.termination_grace_period_seconds);
                     let own = own.and_then(|seconds| u64::try_from(seconds).ok()).map(Duration::from_secs);

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::{Event, Live, PULL_SHOWN, REFRESH, RETRY, Worker, files, identity, stop};
 use crate::{
+    cgroups,
     downward::Place,
     environment::{self, ConfigError, Variables},
     events::Severity,
@@ -19,6 +20,7 @@ use crate::{
     images::{Image, ImageError},
     pods::containers::{Class, Ended, Run, Waiting},
     probes::{self, Kind, Target},
+    services,
     shim::config::{Config, Mount, Namespaces},
     volumes::{
         Volumes,
@@ -49,6 +51,7 @@ impl Worker {
                 return false;
             }
         }
+        self.forward_host_ports().await;
         let is_due = Instant::now() >= self.refresh_at;
         if self.sources.is_some() && !(is_due && Volumes::may_change(&self.pod)) {
             if is_due {
@@ -107,6 +110,10 @@ impl Worker {
             Ok(prepared) => prepared,
             Err((reason, message)) => return self.fail(index, reason, message),
         };
+        if self.members[index].spec.lifecycle.as_ref().is_some_and(|hooks| hooks.post_start.is_some()) {
+            // The pod is shown as it is before a hook that may take long.
+            self.publish(false).await;
+        }
         let path = Some(self.members[index].field_path());
         self.node.events.pod(&self.pod, path.clone(), Severity::Normal, "Created", "Container created");
         let started = self.node.runtime.start(&folder, &config, &image.id).await;
@@ -129,6 +136,7 @@ impl Worker {
                 self.run_post_start(index).await;
             }
             Err(error) => {
+                cgroups::remove(&config.cgroups);
                 let message = error.to_string();
                 self.node.events.pod(
                     &self.pod,
@@ -272,7 +280,7 @@ impl Worker {
         let spec = self.members[index].spec.clone();
         let place = self.place();
         let hostname = identity::hostname(&self.pod, &self.node.settings.cluster_domain);
-        let services = self.node.services.linked(&self.namespace).await;
+        let services = services::linked(&self.node.services, &self.namespace).await;
         let client = &self.node.client.0;
         let mut variables = environment::build(client, &self.pod, &spec, image, &services, &place, &hostname)
             .await
@@ -326,8 +334,10 @@ impl Worker {
             return Err((CREATE_ERROR, "no command specified".to_owned()));
         }
         let cwd = spec.working_dir.clone().filter(|path| !path.is_empty()).map(PathBuf::from);
+        let id = new_id();
+        let cgroups = self.cgroups(&spec, &id).map_err(create_error)?;
         let config = Config {
-            id: new_id(),
+            id,
             title: format!("{}/{}/{}", self.namespace, self.name, spec.name),
             argv,
             env: variables.into_vec(),
@@ -341,7 +351,7 @@ impl Worker {
             ids,
             namespaces,
             node: self.node.settings.is_ephemeral.then(|| rustix::process::getpid().as_raw_nonzero().get()),
-            cgroup: None,
+            cgroups,
         };
         Ok((folder, config))
     }
@@ -398,9 +408,12 @@ impl Worker {
         let (Some(hook), Some(live)) = (hook, &self.live[index]) else { return };
         let target = Target { container: live.container.clone(), spec, host: self.probe_host() };
         let ended = live.container.clone();
+        let mut desired = self.desired.clone();
         let outcome = tokio::select! {
             outcome = probes::hook(&target, &hook) => outcome,
             _ = ended.exited() => Err("the container ended".to_owned()),
+            // The pod ends: its hook is not waited for.
+            _ = desired.wait_for(super::Desired::is_ending) => return,
         };
         if outcome.is_err() {
             let path = Some(self.members[index].field_path());

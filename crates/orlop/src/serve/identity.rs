@@ -70,6 +70,11 @@ pub(super) struct Options {
     /// Subject alternative names of the serving certificate, besides localhost and the listen address.
     #[arg(long, value_delimiter = ',', value_name = "NAME", help_heading = "Trust")]
     tls_san: Vec<String>,
+
+    /// CAs (PEM) that certificates of nodes are verified by; "cluster" for the cluster's own. Without, they are not
+    /// verified, as by kube-apiserver.
+    #[arg(long, value_name = "PATH", help_heading = "Trust")]
+    kubelet_certificate_authority: Option<PathBuf>,
 }
 
 /// Everything about trust that a server needs. Not `Debug`: it holds secrets.
@@ -235,9 +240,14 @@ impl Identity {
     }
 
     /// Returns the TLS of this server towards nodes.
-    pub(super) fn node_tls(&self) -> anyhow::Result<NodeTls> {
+    pub(super) fn node_tls(&self, options: &Options) -> anyhow::Result<NodeTls> {
         let client = self.authority.client("kube-apiserver-kubelet-client", "system:masters")?;
-        Ok(NodeTls::new(&client, None)?)
+        let ca = match &options.kubelet_certificate_authority {
+            Some(path) if path.as_os_str() == "cluster" => Some(self.trusted_cas.clone()),
+            Some(path) => Some(read(path)?),
+            None => None,
+        };
+        Ok(NodeTls::new(&client, ca.as_deref())?)
     }
 
     /// Returns the TLS of a node's own API.

@@ -1,0 +1,17 @@
+//! Pods that run: kubectl, unmodified, against `orlop serve --node`.
+
+#![allow(clippy::panic, reason = "a test fails by panicking")]
+
+mod cluster;
+mod containers;
+mod limits;
+mod pods;
+mod postgresql;
+mod probes;
+mod restarts;
+mod services;
+mod static_pods;
+mod streams;
+#[path = "../support/mod.rs"]
+mod support;
+mod volumes;

@@ -1,0 +1,246 @@
+//! Services, host ports and DNS: everything that carries a pod's traffic.
+
+use std::{
+    io::{BufRead, BufReader, Read},
+    net::{TcpListener, TcpStream, UdpSocket},
+    process::{Command, Stdio},
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
+
+use crate::{
+    cluster::{cluster, get, web_image},
+    support,
+};
+
+#[test]
+fn service_answers_every_request_during_a_rolling_update() {
+    let images = web_image();
+    let server = cluster(&["--images", &images.path().display().to_string()]);
+    let manifest = r#"
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 3
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers:
+      - name: web
+        image: web
+        ports: [{containerPort: 8080}]
+        readinessProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 1}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec:
+  selector: {app: web}
+  ports: [{port: 8080}]
+"#;
+    server.with_input(&["create", "-f", "-"], manifest);
+    server.kubectl(&["rollout", "status", "deployment/web", "--timeout=120s"]);
+    let address =
+        format!("{}:8080", server.kubectl(&["get", "service", "web", "-o", "jsonpath={.spec.clusterIP}"]));
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while get(&address).is_none() {
+        assert!(Instant::now() < deadline, "the service does not answer");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let done = AtomicBool::new(false);
+    let answers: Vec<Option<String>> = std::thread::scope(|scope| {
+        let client = scope.spawn(|| {
+            let mut answers = Vec::new();
+            while !done.load(Ordering::Relaxed) {
+                answers.push(get(&address));
+            }
+            answers
+        });
+        server.kubectl(&["set", "env", "deployment/web", "VERSION=2"]);
+        server.kubectl(&["rollout", "status", "deployment/web", "--timeout=120s"]);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while server.kubectl(&["get", "pods", "-o", "name"]).lines().count() != 3 {
+            assert!(Instant::now() < deadline, "old pods stay");
+        }
+        done.store(true, Ordering::Relaxed);
+        client.join().expect("the client")
+    });
+    let failed = answers.iter().filter(|answer| answer.is_none()).count();
+    assert_eq!(failed, 0, "of {} requests", answers.len());
+    assert!(answers.iter().flatten().any(|answer| answer.starts_with("1 ")));
+    assert!(get(&address).is_some_and(|answer| answer.starts_with("2 ")));
+}
+
+#[test]
+fn port_is_forwarded_and_proxied() {
+    let images = web_image();
+    let server = cluster(&["--images", &images.path().display().to_string()]);
+    server.kubectl(&["run", "web", "--image=web", "--port=8080"]);
+    server.kubectl(&["wait", "--for=condition=Ready", "pod/web", "--timeout=60s"]);
+    server.eventually(&["get", "--raw", "/api/v1/namespaces/default/pods/web:8080/proxy/"], |output| {
+        output == "1 web"
+    });
+    assert_eq!(server.kubectl(&["get", "--raw", "/api/v1/nodes/n1/proxy/healthz"]), "ok");
+    let mut forward = Command::new(support::kubectl())
+        .arg("--kubeconfig")
+        .arg(server.kubeconfig())
+        .args(["port-forward", "pod/web", ":8080"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("kubectl");
+    let mut line = String::new();
+    let mut output = BufReader::new(forward.stdout.take().expect("its output"));
+    output.read_line(&mut line).expect("a line");
+    let port = line
+        .split_once("127.0.0.1:")
+        .and_then(|(_, rest)| rest.split_once(' '))
+        .expect("a port")
+        .0
+        .to_owned();
+    let answers = [0; 3].map(|_| get(&format!("127.0.0.1:{port}")));
+    forward.kill().expect("killed");
+    forward.wait().expect("it ends");
+    assert_eq!(answers, [0; 3].map(|_| Some("1 web\n".to_owned())));
+}
+
+/// A server of UDP and TCP that answers with its name.
+const ECHO: &str = r#"
+import os, socket, threading
+def tcp():
+    server = socket.create_server((os.environ["POD_IP"], 7000))
+    while True:
+        client, _ = server.accept()
+        client.sendall(os.environ["HOSTNAME"].encode())
+        client.close()
+threading.Thread(target=tcp, daemon=True).start()
+server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+server.bind((os.environ["POD_IP"], 7000))
+open("/tmp/ready", "w")
+while True:
+    data, client = server.recvfrom(1024)
+    server.sendto(os.environ["HOSTNAME"].encode() + b" " + data, client)
+"#;
+
+fn echo_pod(name: &str, ports: serde_json::Value) -> String {
+    serde_json::json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": "echo"}},
+        "spec": {"hostname": name, "subdomain": "peers", "containers": [{"name": "c", "image": "local/python3",
+            "command": ["python3", "-c", ECHO], "ports": ports,
+            "readinessProbe": {"exec": {"command": ["test", "-f", "/tmp/ready"]}, "periodSeconds": 1}}]}})
+    .to_string()
+}
+
+/// Sends a datagram until it is answered.
+#[track_caller]
+fn ask_udp(address: &str, text: &str) -> String {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    socket.set_read_timeout(Some(Duration::from_millis(500))).expect("a limit");
+    socket.connect(address).expect("an address");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let mut buffer = [0; 1024];
+    loop {
+        let _ = socket.send(text.as_bytes());
+        match socket.recv(&mut buffer) {
+            Ok(length) => return String::from_utf8_lossy(&buffer[..length]).into_owned(),
+            Err(error) => assert!(Instant::now() < deadline, "{address}: {error}"),
+        }
+    }
+}
+
+/// Connects until there is an answer.
+#[track_caller]
+fn ask_tcp(address: &str) -> String {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let mut said = String::new();
+        let _ = TcpStream::connect(address).and_then(|mut stream| stream.read_to_string(&mut said));
+        if !said.is_empty() {
+            return said;
+        }
+        assert!(Instant::now() < deadline, "{address} does not answer");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Returns a port that nobody listens on.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("an address").port()
+}
+
+#[test]
+fn udp_services_and_host_ports_reach_their_pods() {
+    let cluster = cluster(&[]);
+    let host_port = free_port();
+    let ports = serde_json::json!([
+        {"containerPort": 7000, "hostPort": host_port, "protocol": "TCP"},
+        {"containerPort": 7000, "hostPort": host_port, "protocol": "UDP"},
+    ]);
+    cluster.create(&echo_pod("one", ports));
+    cluster.create(
+        "{apiVersion: v1, kind: Service, metadata: {name: echo}, spec: {selector: {app: echo}, \
+         ports: [{name: u, port: 7000, protocol: UDP}, {name: t, port: 7000}]}}",
+    );
+    cluster.ready("one");
+    let ip = cluster.kubectl(&["get", "service", "echo", "-o", "jsonpath={.spec.clusterIP}"]);
+    assert_eq!(ask_udp(&format!("{ip}:7000"), "hello"), "one hello");
+    assert_eq!(ask_tcp(&format!("{ip}:7000")), "one");
+    assert_eq!(ask_udp(&format!("127.0.0.1:{host_port}"), "hello"), "one hello");
+    assert_eq!(ask_tcp(&format!("127.0.0.1:{host_port}")), "one");
+    // A second pod with the port has to wait for another node.
+    let ports = serde_json::json!([{"containerPort": 7000, "hostPort": host_port}]);
+    cluster.create(&echo_pod("two", ports));
+    cluster.eventually(&["get", "events", "-o", "jsonpath={.items[*].message}"], |events| {
+        events.contains("1 node(s) didn't have free ports for the requested pod ports")
+    });
+    cluster.kubectl(&["delete", "pod", "one", "--grace-period=1", "--timeout=60s"]);
+    cluster.ready("two");
+    assert_eq!(ask_tcp(&format!("127.0.0.1:{host_port}")), "two");
+    assert_eq!(ask_udp(&format!("{ip}:7000"), "again"), "two again");
+}
+
+#[test]
+fn names_of_services_are_resolved() {
+    // An address that no other test has.
+    let dns = format!("127.250.{}.{}", std::process::id() / 250 % 250, std::process::id() % 250 + 1);
+    if TcpListener::bind((dns.as_str(), 53)).is_err() {
+        orlop_testbed::not_run::not_run("port 53 cannot be listened on");
+        return;
+    }
+    let cluster = cluster(&["--cluster-dns", &dns]);
+    cluster.create(&echo_pod(
+        "one",
+        serde_json::json!([{"name": "udp", "containerPort": 7000, "protocol": "UDP"}]),
+    ));
+    cluster.create(
+        "{apiVersion: v1, kind: Service, metadata: {name: echo}, spec: {selector: {app: echo}, ports: [{port: 7000}]}}\n---\n\
+         {apiVersion: v1, kind: Service, metadata: {name: peers}, spec: {clusterIP: None, selector: {app: echo}, ports: [{port: 7000}]}}",
+    );
+    cluster.ready("one");
+    let resolve = |name: &str| {
+        let (is_found, said) = cluster.run(&["exec", "one", "--", "getent", "ahostsv4", name], "");
+        said.split_whitespace().next().filter(|_| is_found).unwrap_or_default().to_owned()
+    };
+    let service = cluster.kubectl(&["get", "service", "echo", "-o", "jsonpath={.spec.clusterIP}"]);
+    let pod = cluster.field("one", ".status.podIP");
+    let until = |name: &str, address: &str| {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while resolve(name) != address {
+            assert!(Instant::now() < deadline, "{name} is {:?}", resolve(name));
+        }
+    };
+    until("echo", &service);
+    until("echo.default.svc.cluster.local", &service);
+    until("one.peers", &pod);
+    let api_server = cluster.kubectl(&["get", "service", "kubernetes", "-o", "jsonpath={.spec.clusterIP}"]);
+    assert_eq!(resolve("kubernetes.default.svc"), api_server);
+    assert_eq!(resolve("none.default.svc.cluster.local"), "");
+    let files = cluster.kubectl(&["exec", "one", "--", "cat", "/etc/resolv.conf"]);
+    assert_eq!(
+        files,
+        format!(
+            "nameserver {dns}\nsearch default.svc.cluster.local svc.cluster.local cluster.local\noptions ndots:5"
+        )
+    );
+}
