@@ -8,7 +8,10 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client, Resource, ResourceExt,
-    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ObjectMeta, PostParams},
+    api::{
+        ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ObjectMeta, Patch, PatchParams,
+        PostParams,
+    },
     client::Body,
     runtime::wait::{await_condition, conditions},
 };
@@ -126,6 +129,28 @@ async fn until_collected_so_far(server: &Server) -> anyhow::Result<()> {
     until_gone(Api::default_namespaced(server.client()), &mark).await
 }
 
+/// Three objects, each owned by the one before and the first by the last.
+async fn cycle_of_owners_is_deleted_in_the_foreground(pages: Pages) -> anyhow::Result<()> {
+    let server = server().await?;
+    let collector = collect(&server, pages);
+    let maps = Api::<ConfigMap>::default_namespaced(server.client());
+    let mut members = Vec::new();
+    for name in ["one", "two", "three"] {
+        members.push(map(&server, name).await?);
+    }
+    for (place, member) in members.iter().enumerate() {
+        let owners = [owner_of_map(&members[(place + 2) % 3])];
+        let patch = Patch::Merge(json!({"metadata": {"ownerReferences": owners}}));
+        maps.patch(&member.name_any(), &PatchParams::default(), &patch).await?;
+    }
+    maps.delete("one", &DeleteParams::foreground()).await?;
+    for member in &members {
+        until_gone(maps.clone(), member).await?;
+    }
+    collector.abort();
+    Ok(())
+}
+
 async fn dependents_of_deleted_owners_are_collected(pages: Pages) -> anyhow::Result<()> {
     let server = server().await?;
     let collector = collect(&server, pages);
@@ -227,6 +252,7 @@ macro_rules! with_all_pages_and_with_kubernetes_alone {
 
 with_all_pages_and_with_kubernetes_alone! {
     dependents_of_deleted_owners_are_collected
+    cycle_of_owners_is_deleted_in_the_foreground
     collector_catches_up_after_downtime
     unknown_owner_kind_defers_collection
     recreated_owner_kind_keeps_its_dependents

@@ -19,6 +19,7 @@ use std::{
     },
 };
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use orlop_client::{Client, ResourceExt};
 use tokio::{
     sync::{Notify, RwLock, RwLockReadGuard},
@@ -125,6 +126,8 @@ impl Collector {
         let reference = ObjectReference::of(type_of, object);
         if waits_for_collector(object) {
             self.queue.add(Work::ProcessDeleting(reference.clone()));
+            // In a cycle each waits for the other, until one does not block any more.
+            self.process_owners(object, |owner| owner.block_owner_deletion != Some(true));
         }
         if !object.owner_references().is_empty() {
             self.queue.add(Work::AttemptToDelete(reference));
@@ -137,7 +140,12 @@ impl Collector {
         if let Some(uid) = object.uid() {
             self.queue.add(Work::QueueDependents { uid });
         }
-        for owner in object.owner_references() {
+        self.process_owners(object, |_| true);
+    }
+
+    /// Queues owners of an object, which may be deleted and wait for it.
+    fn process_owners(&self, object: &Metadata, is_due: impl Fn(&OwnerReference) -> bool) {
+        for owner in object.owner_references().iter().filter(|owner| is_due(owner)) {
             self.queue.add(Work::ProcessDeleting(ObjectReference {
                 api_version: owner.api_version.clone(),
                 kind: owner.kind.clone(),
