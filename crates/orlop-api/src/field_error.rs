@@ -117,6 +117,8 @@ pub struct FieldError {
     /// The invalid value as printed; `None` if omitted.
     pub value: Option<String>,
     pub detail: String,
+    /// True for an error that Kubernetes finds declaratively, from tags of its types: those come last.
+    declarative: bool,
 }
 
 impl FieldError {
@@ -126,7 +128,7 @@ impl FieldError {
         value: Option<String>,
         detail: impl Into<String>,
     ) -> Self {
-        Self { kind, field: field.clone(), value, detail: detail.into() }
+        Self { kind, field: field.clone(), value, detail: detail.into(), declarative: false }
     }
 
     pub fn required(field: &FieldPath, detail: impl Into<String>) -> Self {
@@ -190,6 +192,18 @@ impl FieldError {
 
     pub fn internal(field: &FieldPath, detail: impl Into<String>) -> Self {
         Self::new(FieldErrorKind::Internal, field, None, detail)
+    }
+
+    /// Marks an error that Kubernetes finds declaratively.
+    #[must_use]
+    pub fn declaratively(self) -> Self {
+        Self { declarative: true, ..self }
+    }
+
+    /// Returns errors in the order in which Kubernetes reports them: those that it finds declaratively come last.
+    pub fn in_order(errors: &[Self]) -> Vec<&Self> {
+        let (last, first): (Vec<&Self>, Vec<&Self>) = errors.iter().partition(|error| error.declarative);
+        first.into_iter().chain(last).collect()
     }
 
     /// Omits the value from the text.

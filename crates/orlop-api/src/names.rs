@@ -25,6 +25,8 @@ pub enum NameRule {
     Label1035,
     /// Any single path segment: RBAC and a few others.
     PathSegment,
+    /// The kind's own validation: addresses.
+    Own,
 }
 
 impl NameRule {
@@ -34,6 +36,7 @@ impl NameRule {
             Self::Label => dns1123_label(name),
             Self::Label1035 => dns1035_label(name),
             Self::PathSegment => path_segment(name),
+            Self::Own => Vec::new(),
         }
     }
 
@@ -107,6 +110,23 @@ pub fn dns1123_label(value: &str) -> Vec<String> {
                 &["my-name", "123-abc"],
             ));
         }
+    }
+    messages
+}
+
+/// Like [`dns1123_subdomain`], in upper or lower case.
+pub fn dns1123_subdomain_caseless(value: &str) -> Vec<String> {
+    let mut messages = Vec::new();
+    if value.len() > SUBDOMAIN_LENGTH_MAX {
+        messages.push(too_many_characters(SUBDOMAIN_LENGTH_MAX));
+    }
+    if !is_dns_subdomain(&value.to_ascii_lowercase()) {
+        messages.push(pattern_message(
+            "an RFC 1123 subdomain must consist of alphanumeric characters, '-' or '.', and must start and end with \
+             an alphanumeric character",
+            DNS1123_SUBDOMAIN,
+            &["Example.com"],
+        ));
     }
     messages
 }

@@ -57,6 +57,7 @@ fn generate_kinds() -> Result<()> {
     let go_types = go_types::read(&modules, schemas.type_names())?;
     write(&api.join("resources.tsv"), discovery::table(&modules.kubernetes.join("api/discovery"))?)?;
     write(&api.join("types.tsv"), schemas.types_table(&go_types))?;
+    write(&api.join("go.tsv"), schemas.go_table(&go_types))?;
     write(&api.join("protobuf.tsv"), schemas.protobuf_table(&go_types))?;
     write(&server.join("descriptions.tsv.gz"), compress(&schemas.descriptions_table())?)?;
     write(&api.join("kubernetes-version"), format!("{KUBERNETES}\n"))

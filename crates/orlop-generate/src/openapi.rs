@@ -15,6 +15,7 @@ use crate::go_types::GoTypes;
 const TYPES_HEADER: &str = "type\tfield\tproto\tjson_type\trequired\tlist_type\tlist_map_keys\
                             \tpatch_merge_key\tpatch_strategy\tmap_type\tdefault\tother\n";
 const PROTOBUF_HEADER: &str = "type\tfield\tproto\tpresence\n";
+const GO_HEADER: &str = "type\tfield\tgo_type\tembedded\tunset\n";
 const REFERENCE: &str = "#/components/schemas/";
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 /// Of no interest: `/version` is no object of ours.
@@ -150,6 +151,27 @@ impl Schemas {
         table
     }
 
+    /// Returns what Go's decoder and encoder do that `types.tsv` does not say: types that its errors name otherwise, structs
+    /// that are inlined, fields that are null where they are not set, and zeros that are omitted.
+    pub(crate) fn go_table(&self, go_types: &GoTypes) -> String {
+        let mut table = GO_HEADER.to_owned();
+        for (name, field, schema, _) in self.fields() {
+            let Some(place) = go_types.place(name, field) else { continue };
+            let version = name.rsplit('.').nth(1).unwrap_or_default();
+            let is_known = derived_go_type(schema, version).as_deref() == Some(&place.go_type);
+            let go_type = if is_known { "" } else { &place.go_type };
+            let unset = match () {
+                () if place.is_nullable() => "null",
+                () if place.omits_zero() && is_scalar(schema) => "zero",
+                () => "",
+            };
+            if !(go_type.is_empty() && unset.is_empty() && place.embedded.is_empty()) {
+                table.push_str(&format!("{name}\t{field}\t{go_type}\t{}\t{unset}\n", place.embedded));
+            }
+        }
+        table
+    }
+
     /// Returns the description of every type and field, as a JSON string.
     pub(crate) fn descriptions_table(&self) -> String {
         let described = self.fields().filter_map(|(name, field, schema, _)| {
@@ -173,6 +195,30 @@ impl Schemas {
             std::iter::once((name.as_str(), "", schema, false)).chain(fields)
         })
     }
+}
+
+/// Returns the Go type that a schema stands for, if it does not matter where it is declared.
+fn derived_go_type(schema: &Value, version: &str) -> Option<String> {
+    let json_type = json_type(schema, false);
+    let scalar = |json_type: &str| match json_type {
+        "string" => Some("string".to_owned()),
+        "string:byte" => Some("[]uint8".to_owned()),
+        "boolean" => Some("bool".to_owned()),
+        "integer:int32" => Some("int32".to_owned()),
+        "integer:int64" => Some("int64".to_owned()),
+        // Types of the version that most are of.
+        name if version == "v1" && name.contains(".v1.") => {
+            name.rsplit('.').next().map(|name| format!("v1.{name}"))
+        }
+        _ => None,
+    };
+    if let Some(item) = json_type.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        return scalar(item).map(|item| format!("[]{item}"));
+    }
+    if let Some(item) = json_type.strip_prefix("map[").and_then(|rest| rest.strip_suffix(']')) {
+        return scalar(item).map(|item| format!("map[string]{item}"));
+    }
+    scalar(&json_type)
 }
 
 fn is_scalar(schema: &Value) -> bool {

@@ -7,11 +7,14 @@
 //! The defaults of the table are those Go's encoder always writes (a struct that
 //! is not a pointer is `{}`, a required string `""`) and the few declared ones.
 
-use super::{AdditionalProperties, Field, ListType, MapType, PatchStrategy, Schema, SchemaRef, Type};
+use super::{
+    AdditionalProperties, Field, GoField, ListType, MapType, PatchStrategy, Schema, SchemaRef, Type, Unset,
+};
 use std::collections::HashMap;
 use std::sync::{LazyLock, OnceLock};
 
 static TYPES: &str = include_str!("../../data/types.tsv");
+static GO: &str = include_str!("../../data/go.tsv");
 static RESOURCES: &str = include_str!("../../data/resources.tsv");
 static KUBERNETES_VERSION: &str = include_str!("../../data/kubernetes-version");
 
@@ -42,6 +45,9 @@ static INDEX: LazyLock<HashMap<&'static str, TypeEntry>> = LazyLock::new(|| {
     let entry = |(name, rows)| (name, TypeEntry { name, rows, schema: OnceLock::new() });
     blocks(TYPES).map(entry).collect()
 });
+
+/// Rows of `data/go.tsv` by type.
+static GO_INDEX: LazyLock<HashMap<&'static str, &'static str>> = LazyLock::new(|| blocks(GO).collect());
 
 /// Returns all types, in no order.
 pub(crate) fn types() -> impl Iterator<Item = &'static TypeEntry> {
@@ -198,6 +204,8 @@ pub(crate) fn row(line: &'static str) -> Row {
 
 fn read_type(name: &'static str, rows: &'static str) -> Schema {
     let mut schema = Schema::default();
+    let go_rows = GO_INDEX.get(name).copied().unwrap_or_default();
+    let mut go_fields: HashMap<&str, GoField> = go_rows.lines().map(go_field).collect();
     for row in rows.lines().map(row) {
         if row.field.is_empty() {
             schema = shape(row.json_type);
@@ -207,7 +215,8 @@ fn read_type(name: &'static str, rows: &'static str) -> Schema {
         if row.required {
             schema.required.push(row.field.into());
         }
-        schema.properties.insert(row.field.into(), field(&row));
+        let go = go_fields.remove(row.field).unwrap_or_default();
+        schema.properties.insert(row.field.into(), Field { go, ..field(&row) });
     }
     schema.go_type = name.rsplit('.').next();
     match schema.go_type {
@@ -238,7 +247,21 @@ fn field(row: &Row) -> Field {
         }
     };
     let default = if row.default.is_empty() { None } else { serde_json::from_str(row.default).ok() };
-    Field { schema, map_type: map_type(row.map_type), patch, default }
+    Field { schema, map_type: map_type(row.map_type), patch, default, go: GoField::default() }
+}
+
+/// Reads a row of `data/go.tsv`.
+fn go_field(line: &'static str) -> (&'static str, GoField) {
+    let mut columns = line.split('\t').skip(1);
+    let mut next = || columns.next().unwrap_or_default();
+    let (field, go_type, embedded) = (next(), next(), next());
+    let given = |text: &'static str| (!text.is_empty()).then_some(text);
+    let unset = match next() {
+        "null" => Unset::Null,
+        "zero" => Unset::Zero,
+        _ => Unset::Absent,
+    };
+    (field, GoField { go_type: given(go_type), embedded: given(embedded.trim_end_matches('.')), unset })
 }
 
 /// Without a declared list type, a merge strategy makes the list associative.

@@ -1,7 +1,8 @@
 //! Defaulting, and removal of nulls that a schema does not allow.
 
-use super::{AdditionalProperties, Field, Schema, Type};
+use super::{AdditionalProperties, Field, Schema, Type, Unset};
 use crate::{quantity, time::Time};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value};
 
 fn is_disallowed_null(value: &Value, schema: Option<&Schema>) -> bool {
@@ -49,7 +50,7 @@ fn default_item(item: &mut Value, schema: &Schema) {
 
 /// Brings an object into stored form: removes nulls of properties that are neither nullable nor
 /// defaulted; for built-in types, also canonicalizes times and quantities, and
-/// removes empty lists and maps, which Go omits.
+/// removes zeros, empty lists and maps that Go omits.
 pub fn canonicalize(value: &mut Value, schema: &Schema) {
     canonicalize_in(value, schema, schema.go_type.is_some());
 }
@@ -74,12 +75,16 @@ fn canonicalize_in(value: &mut Value, schema: &Schema, typed: bool) {
             if is_disallowed_null(item, Some(field.schema())) && field.default().is_none() {
                 return false;
             }
-            if typed && is_left_out(key, item, schema) {
+            if typed && is_left_out(key, item, field) {
                 return false;
             }
             canonicalize_in(item, field.schema(), typed);
             true
         }),
+        Value::Array(items) if typed && schema.kind == Type::String => {
+            let byte = |item: &Value| item.as_u64().and_then(|byte| u8::try_from(byte).ok());
+            *value = STANDARD.encode(items.iter().filter_map(byte).collect::<Vec<u8>>()).into();
+        }
         Value::Array(items) => {
             if let Some(inner) = schema.items() {
                 items.iter_mut().for_each(|item| item_of(item, inner));
@@ -112,23 +117,22 @@ fn zero_item(schema: &Schema) -> Value {
     }
 }
 
-/// Returns whether Go omits a field of a built-in type: an empty list or map that is not
-/// required. An empty managedFields list is kept: it resets the managers.
-fn is_left_out(name: &str, item: &Value, schema: &Schema) -> bool {
+/// Returns whether Go omits a field of a built-in type: a zero, or an empty list or map, of a field with `omitempty`.
+/// An empty managedFields list is kept: it resets the managers.
+fn is_left_out(name: &str, item: &Value, field: &Field) -> bool {
     // Most values are not empty.
-    let empty = match item {
+    let is_empty = match item {
         Value::Array(items) => items.is_empty(),
         Value::Object(map) => map.is_empty(),
-        _ => false,
+        scalar => return field.go.unset == Unset::Zero && is_zero(scalar),
     };
-    if !empty || name == "managedFields" {
+    if !is_empty || name == "managedFields" || field.go.unset == Unset::Null {
         return false;
     }
-    let Some(field) = schema.field(name).map(Field::schema) else { return false };
+    let schema = field.schema();
     let is_map =
-        field.properties.is_empty() && matches!(field.additional_properties, AdditionalProperties::Of(_));
-    let is_required = schema.required.iter().any(|required| **required == *name);
-    !is_required && (field.kind == Type::Array || is_map)
+        schema.properties.is_empty() && matches!(schema.additional_properties, AdditionalProperties::Of(_));
+    schema.kind == Type::Array || is_map
 }
 
 /// Canonicalizes a time or a quantity.
@@ -150,7 +154,7 @@ pub fn zero_value(schema: &Schema) -> Value {
             Some(Value::Object(_)) => zero_value(field.schema()),
             Some(default) if is_zero(default) => default.clone(),
             Some(_) => continue,
-            None if schema.required.contains(name) && field.schema().kind == Type::Array => Value::Null,
+            None if field.go.unset == Unset::Null => Value::Null,
             None => continue,
         };
         zero.insert(name.to_string(), value);
@@ -242,7 +246,11 @@ mod tests {
     fn zero_value_matches_go() {
         let schema = super::super::builtin::type_of("apps", "v1", "Deployment").unwrap().schema();
         let template = json!({"metadata": {}, "spec": {"containers": null}});
-        let expected = json!({"metadata": {}, "spec": {"strategy": {}, "template": template}, "status": {}});
+        let expected = json!({
+            "metadata": {},
+            "spec": {"selector": null, "strategy": {}, "template": template},
+            "status": {},
+        });
         assert_eq!(zero_value(schema), expected);
     }
 

@@ -111,6 +111,30 @@ pub struct Field {
     pub map_type: Option<MapType>,
     pub patch: PatchStrategy,
     pub default: Option<Value>,
+    /// Go's view of a field of a built-in type.
+    pub go: GoField,
+}
+
+/// Go's view of a field of a built-in type, as far as the schema does not say it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GoField {
+    /// The type that errors name, unless the schema says it: `[]v1.PersistentVolumeAccessMode`.
+    pub go_type: Option<&'static str>,
+    /// The struct that is embedded and has the field, if it is another than the type.
+    pub embedded: Option<&'static str>,
+    pub unset: Unset,
+}
+
+/// Go's encoding of a field that is not set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unset {
+    /// Absent, and so is an empty list or map.
+    #[default]
+    Absent,
+    /// Null: an empty list or map is encoded as such.
+    Null,
+    /// Absent, and so is a zero: an empty string, `false`, 0.
+    Zero,
 }
 
 impl Field {
@@ -125,7 +149,13 @@ impl Field {
 
 impl From<Schema> for Field {
     fn from(schema: Schema) -> Self {
-        Self { schema: schema.into(), map_type: None, patch: PatchStrategy::default(), default: None }
+        Self {
+            schema: schema.into(),
+            map_type: None,
+            patch: PatchStrategy::default(),
+            default: None,
+            go: GoField::default(),
+        }
     }
 }
 

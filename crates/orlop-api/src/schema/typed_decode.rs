@@ -1,11 +1,12 @@
 //! Type checks of built-in kinds, as in Go's decoder.
 
-use super::{AdditionalProperties, Schema, Type};
+use super::{AdditionalProperties, Field, Schema, Type};
 use crate::{
+    go_text,
     quantity::{InvalidQuantity, Quantity},
     time::Time,
 };
-use serde_json::Value;
+use serde_json::{Number, Value};
 use std::fmt;
 
 /// A value that does not fit its field's Go type; a 400.
@@ -42,56 +43,120 @@ impl std::error::Error for TypeMismatch {}
 
 /// Checks that every value has its field's type. Null is the zero value of any type.
 pub fn check_types(value: &Value, schema: &Schema) -> Result<(), TypeMismatch> {
-    check(value, schema, "", &mut Vec::new())
+    check(value, Expected { schema, named: None }, "", &mut Vec::new())
+}
+
+/// The type that a value must have.
+#[derive(Clone, Copy)]
+struct Expected<'a> {
+    schema: &'a Schema,
+    /// Go's name of the type, where the schema does not say it.
+    named: Option<&'static str>,
+}
+
+impl<'a> Expected<'a> {
+    fn of_field(field: &'a Field) -> Self {
+        Self { schema: field.schema(), named: field.go.go_type }
+    }
+
+    /// Returns the type of the items of a list, or of the values of a map.
+    fn item(self, schema: &'a Schema) -> Self {
+        let map = |name: &'static str| name.strip_prefix("map[")?.split_once(']').map(|(_, item)| item);
+        let named = self.named.and_then(|name| name.strip_prefix("[]").or_else(|| map(name)));
+        Self { schema, named: named.map(|name| name.trim_start_matches('*')) }
+    }
+
+    /// Returns true for a value of the type's JSON form.
+    fn fits(self, value: &Value) -> Result<bool, TypeMismatch> {
+        let Self { schema, .. } = self;
+        Ok(match (schema.kind, value) {
+            (Type::Any, Value::String(_)) if schema.int_or_string => true,
+            (Type::Any, Value::Number(number)) if schema.int_or_string => is_int32(number),
+            (Type::Any, _) => !schema.int_or_string,
+            (Type::Object, Value::Object(_)) | (Type::Array, Value::Array(_)) => true,
+            // Go takes a list of numbers for bytes, too.
+            (Type::String, Value::Array(_)) => schema.format.as_deref() == Some("byte"),
+            (Type::String, Value::String(text)) if schema.format.as_deref() == Some("byte") => {
+                if !text.is_empty() && !super::matches_format("byte", text) {
+                    return Err(TypeMismatch::Base64 { position: illegal_base64(text) });
+                }
+                true
+            }
+            (Type::String, Value::String(_)) => true,
+            (Type::Boolean, Value::Bool(_)) => true,
+            (Type::Number, Value::Number(_)) => true,
+            (Type::Integer, Value::Number(number)) => match schema.format.as_deref() {
+                Some("int32") => is_int32(number),
+                _ => number.as_i64().is_some(),
+            },
+            _ => false,
+        })
+    }
+
+    fn go_type(self) -> String {
+        let Self { schema, named } = self;
+        // These decode a string or a number themselves.
+        if matches!(schema.go_type, Some("Time" | "MicroTime")) {
+            return "string".to_owned();
+        }
+        if schema.int_or_string {
+            return "int32".to_owned();
+        }
+        if let Some(name) = named {
+            return name.to_owned();
+        }
+        match (schema.go_type, schema.kind) {
+            (Some(name), _) => format!("v1.{name}"),
+            (None, Type::String) if schema.format.as_deref() == Some("byte") => "[]uint8".to_owned(),
+            (None, Type::String) => "string".to_owned(),
+            (None, Type::Boolean) => "bool".to_owned(),
+            (None, Type::Integer) if schema.format.as_deref() == Some("int32") => "int32".to_owned(),
+            (None, Type::Integer) => "int64".to_owned(),
+            (None, Type::Number) => "float64".to_owned(),
+            (None, Type::Array) => format!("[]{}", self.item_go_type(schema.items())),
+            (None, Type::Object) => {
+                format!("map[string]{}", self.item_go_type(schema.additional_properties.schema()))
+            }
+            (None, Type::Any) => "interface {}".to_owned(),
+        }
+    }
+
+    fn item_go_type(self, schema: Option<&Schema>) -> String {
+        schema.map_or_else(|| "interface {}".to_owned(), |schema| Expected { schema, named: None }.go_type())
+    }
+}
+
+fn is_int32(number: &Number) -> bool {
+    number.as_i64().is_some_and(|integer| i32::try_from(integer).is_ok())
 }
 
 fn check<'a>(
     value: &'a Value,
-    schema: &Schema,
+    expected: Expected<'_>,
     go_struct: &str,
     path: &mut Vec<&'a str>,
 ) -> Result<(), TypeMismatch> {
-    let fits = match (schema.kind, value) {
-        (_, Value::Null) => return Ok(()),
-        (Type::Any, Value::Number(_) | Value::String(_)) if schema.int_or_string => true,
-        (Type::Any, _) => !schema.int_or_string,
-        (Type::Object, Value::Object(_)) | (Type::Array, Value::Array(_)) => true,
-        (Type::String, Value::String(text)) if schema.format.as_deref() == Some("byte") => {
-            if !text.is_empty() && !super::matches_format("byte", text) {
-                return Err(TypeMismatch::Base64 { position: illegal_base64(text) });
-            }
-            true
-        }
-        (Type::String, Value::String(_)) => true,
-        (Type::Boolean, Value::Bool(_)) => true,
-        (Type::Number, Value::Number(_)) => true,
-        (Type::Integer, Value::Number(number)) => match schema.format.as_deref() {
-            Some("int32") => number.as_i64().is_some_and(|integer| i32::try_from(integer).is_ok()),
-            _ => number.as_i64().is_some(),
-        },
-        _ => false,
-    };
-    if !fits {
+    let schema = expected.schema;
+    // Null is the zero value of any type; raw JSON is not looked into.
+    if value.is_null() || schema.opaque {
+        return Ok(());
+    }
+    if schema.go_type == Some("Quantity") {
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        return Quantity::parse(&text).map(drop).map_err(TypeMismatch::Quantity);
+    }
+    if !expected.fits(value)? {
         let found = match value {
-            Value::Bool(_) => "bool".to_owned(),
             // A number out of range is part of the message.
-            Value::Number(number) if schema.kind == Type::Integer => format!("number {number}"),
-            Value::Number(_) => "number".to_owned(),
-            Value::String(_) => "string".to_owned(),
-            Value::Array(_) => "array".to_owned(),
-            _ => "object".to_owned(),
+            Value::Number(number) if schema.kind == Type::Integer || schema.int_or_string => {
+                format!("number {number}")
+            }
+            other => go_text::json_type(other).to_owned(),
         };
-        return Err(TypeMismatch::Value {
-            found,
-            go_struct: go_struct.to_owned(),
-            path: path.join("."),
-            go_type: go_type(schema),
-        });
+        let (go_struct, path) = (go_struct.to_owned(), path.join("."));
+        return Err(TypeMismatch::Value { found, go_struct, path, go_type: expected.go_type() });
     }
     match value {
-        Value::String(text) if schema.go_type == Some("Quantity") => {
-            return Quantity::parse(text).map(drop).map_err(TypeMismatch::Quantity);
-        }
         Value::String(text)
             if matches!(schema.go_type, Some("Time" | "MicroTime")) && Time::parse(text).is_none() =>
         {
@@ -102,19 +167,29 @@ fn check<'a>(
             let inside = schema.go_type.unwrap_or(go_struct);
             for (key, item) in map {
                 if let Some(field) = schema.field(key) {
+                    let length = path.len();
+                    path.extend(field.go.embedded);
                     path.push(key);
-                    check(item, field.schema(), inside, path)?;
-                    path.pop();
+                    check(item, Expected::of_field(field), inside, path)?;
+                    path.truncate(length);
                 } else if let AdditionalProperties::Of(inner) = &schema.additional_properties {
                     // Go's path names the map, not the key.
-                    check(item, inner.get(), go_struct, path)?;
+                    check(item, expected.item(inner.get()), go_struct, path)?;
                 }
+            }
+        }
+        Value::Array(items) if schema.kind == Type::String => {
+            let is_byte = |item: &&Value| item.as_u64().is_some_and(|byte| byte <= 0xff);
+            if let Some(other) = items.iter().find(|item| !is_byte(item)) {
+                let (go_struct, path) = (go_struct.to_owned(), path.join("."));
+                let found = go_text::json_type(other).to_owned();
+                return Err(TypeMismatch::Value { found, go_struct, path, go_type: "uint8".to_owned() });
             }
         }
         Value::Array(items) => {
             let Some(inner) = schema.items() else { return Ok(()) };
             for item in items {
-                check(item, inner, go_struct, path)?;
+                check(item, expected.item(inner), go_struct, path)?;
             }
         }
         _ => {}
@@ -155,28 +230,6 @@ fn go_time_error(text: &str, micro: bool) -> String {
     }
 }
 
-fn go_type(schema: &Schema) -> String {
-    match (schema.go_type, schema.kind) {
-        (Some("Time" | "MicroTime"), _) => "v1.Time".to_owned(),
-        (Some(name), _) => format!("v1.{name}"),
-        (None, Type::String) if schema.format.as_deref() == Some("byte") => "[]uint8".to_owned(),
-        (None, Type::String) => "string".to_owned(),
-        (None, Type::Boolean) => "bool".to_owned(),
-        (None, Type::Integer) if schema.format.as_deref() == Some("int32") => "int32".to_owned(),
-        (None, Type::Integer) => "int64".to_owned(),
-        (None, Type::Number) => "float64".to_owned(),
-        (None, Type::Array) => {
-            format!("[]{}", schema.items().map_or_else(|| "interface {}".to_owned(), go_type))
-        }
-        (None, Type::Object) => format!(
-            "map[string]{}",
-            schema.additional_properties.schema().map_or_else(|| "interface {}".to_owned(), go_type)
-        ),
-        (None, Type::Any) if schema.int_or_string => "intstr.IntOrString".to_owned(),
-        (None, Type::Any) => "interface {}".to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::builtin;
@@ -212,6 +265,25 @@ mod tests {
                 "json: cannot unmarshal object into Go struct field PodSpec.spec.template.spec.containers of type []v1.Container",
             ),
             (json!([]), "json: cannot unmarshal array into Go value of type v1.Deployment"),
+            (
+                json!({"spec": {"template": {"spec": {"restartPolicy": 1}}}}),
+                "json: cannot unmarshal number into Go struct field PodSpec.spec.template.spec.restartPolicy of type \
+                 v1.RestartPolicy",
+            ),
+            (
+                json!({"spec": {"strategy": {"rollingUpdate": {"maxSurge": 1.5}}}}),
+                "json: cannot unmarshal number 1.5 into Go struct field \
+                 RollingUpdateDeployment.spec.strategy.rollingUpdate.maxSurge of type int32",
+            ),
+            (
+                json!({"spec": {"template": {"spec": {"overhead": {"cpu": true}}}}}),
+                "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
+            ),
+            (
+                json!({"spec": {"template": {"spec": {"overhead": 1}}}}),
+                "json: cannot unmarshal number into Go struct field PodSpec.spec.template.spec.overhead of type \
+                 v1.ResourceList",
+            ),
             (
                 json!({"metadata": {"creationTimestamp": "yesterday"}}),
                 r#"parsing time "yesterday" as "2006-01-02T15:04:05Z07:00": cannot parse "yesterday" as "2006""#,

@@ -245,9 +245,10 @@ impl Status {
 
     pub fn invalid(kind: &GroupKind, name: &str, errors: &[FieldError]) -> Self {
         let mut message = format!("{kind} {} is invalid", quote(name));
+        let errors = FieldError::in_order(errors);
         if !errors.is_empty() {
             message.push_str(": ");
-            message.push_str(&field_error::aggregate(errors));
+            message.push_str(&field_error::aggregate(&errors));
         }
         let mut status = Self::new(422, Reason::Invalid, message);
         let details = status.details_mut();
