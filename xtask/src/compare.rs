@@ -2,7 +2,7 @@
 
 use crate::{smoke, steps};
 
-/// Runs `orlop-compare`, on an Orlop of its own unless a server is given.
+/// Runs `orlop-compare`, on an Orlop of its own unless a server or a program is given.
 pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
     let program = smoke::release_program("orlop").display().to_string();
     let mut command = vec!["run", "--quiet", "--package", "orlop-compare", "--"];

@@ -23,8 +23,10 @@ cargo xtask bench store|api|access|admission|abuse|compose|fairness|definitions|
 cargo xtask conformance
     Runs what real clients do (kubectl, kube-rs, Python, Node), and writes what was shown into COMPAT.md.
 
-cargo xtask compare --reference KUBECONFIG [--server KUBECONFIG] [--count N] [--only TEXT]
-    Sends the same 10,000 requests to Orlop and to a kube-apiserver, and compares the answers in full.
+cargo xtask compare (--kube-apiserver PROGRAM --etcd PROGRAM | --reference KUBECONFIG)
+    [--orlop PROGRAM | --server KUBECONFIG] [--count N] [--only TEXT] [--report FILE]
+    Sends the same 10,000 requests to Orlop and to a kube-apiserver, and compares the answers in full. Programs are started
+    on loopback addresses; without --orlop and --server, the release build of Orlop is built and started.
 cargo xtask compare --allowed
     Prints the allowed differences, for COMPAT.md.
 

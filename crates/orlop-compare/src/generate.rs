@@ -88,8 +88,10 @@ fn paths() -> Vec<Request> {
         "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
         "application/json;as=Nothing;v=v1;g=meta.k8s.io",
     ] {
-        requests.push(Request::new("accept", "GET", format!("{base}/configmaps")).accept(accept));
-        requests.push(Request::new("accept", "GET", format!("{base}/configmaps/absent")).accept(accept));
+        for path in ["configmaps", "configmaps/absent"] {
+            let label = format!("accept {accept}");
+            requests.push(Request::new(label, "GET", format!("{base}/{path}")).accept(accept));
+        }
     }
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "types"}});
     for content_type in ["text/plain", "application/xml", MERGE, APPLY, "application/json; charset=utf-8", ""]

@@ -1,16 +1,10 @@
 //! Makes equal what must differ between two servers: uids, times, resourceVersions, addresses, tokens.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
 use crate::server::Answer;
-
-/// Normalizer of one server's answers. Generated values become numbers in the order in which they were first seen.
-#[derive(Debug, Default)]
-pub(crate) struct Normalizer {
-    uids: HashMap<String, usize>,
-}
 
 /// Fields whose values are replaced.
 const REPLACED: &[&str] = &[
@@ -31,80 +25,103 @@ const REPLACED: &[&str] = &[
     "expirationTimestamp",
 ];
 
-impl Normalizer {
-    /// Returns an answer as a value in which nothing must differ.
-    pub(crate) fn normalize(&mut self, answer: &Answer) -> Value {
-        let media_type = answer.content_type.split(';').next().unwrap_or_default();
-        json!({
-            "code": answer.code,
-            "contentType": media_type,
-            "warnings": answer.warnings,
-            "body": self.value(&answer.body),
-        })
-    }
+/// Returns an answer as a value in which nothing must differ.
+pub(crate) fn normalized(answer: &Answer) -> Value {
+    let media_type = answer.content_type.split(';').next().unwrap_or_default();
+    json!({
+        "code": answer.code,
+        "contentType": media_type,
+        "warnings": answer.warnings,
+        "body": value_of(&answer.body),
+    })
+}
 
-    fn value(&mut self, value: &Value) -> Value {
-        match value {
-            Value::Object(map) => {
-                let is_managed_fields_entry = map.contains_key("fieldsType") && map.contains_key("manager");
-                let field_of = |(name, value): (&String, &Value)| {
-                    let replaced =
-                        REPLACED.contains(&name.as_str()) || (is_managed_fields_entry && name == "time");
-                    let value = match (name.as_str(), value) {
-                        (_, Value::String(_)) if replaced => format!("<{name}>").into(),
-                        ("clusterIP" | "clusterIPs", value) => each_text(value, address),
-                        ("cells", value) => each_text(&self.value(value), age),
-                        (_, value) => self.value(value),
-                    };
-                    (name.clone(), value)
+fn value_of(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let is_managed_fields_entry = map.contains_key("fieldsType") && map.contains_key("manager");
+            let field_of = |(name, value): (&String, &Value)| {
+                let replaced =
+                    REPLACED.contains(&name.as_str()) || (is_managed_fields_entry && name == "time");
+                let value = match (name.as_str(), value) {
+                    (_, Value::String(_)) if replaced => format!("<{name}>").into(),
+                    ("clusterIP" | "clusterIPs", value) => each_text(value, address),
+                    ("cells", value) => each_text(&value_of(value), age),
+                    (_, value) => value_of(value),
                 };
-                Value::Object(map.iter().map(field_of).collect::<Map<_, _>>())
-            }
-            Value::Array(items) => items.iter().map(|item| self.value(item)).collect(),
-            Value::String(text) => self.text(text).into(),
-            other => other.clone(),
-        }
-    }
-
-    /// Replaces generated values within a text.
-    fn text(&mut self, text: &str) -> String {
-        const VERSION: &str = "resourceVersion";
-        let mut replaced = String::with_capacity(text.len());
-        let mut rest = text;
-        while let Some(character) = rest.chars().next() {
-            let taken = if let Some(uid) = prefix(rest, "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx") {
-                let next = self.uids.len() + 1;
-                let number = *self.uids.entry(uid.to_owned()).or_insert(next);
-                replaced.push_str(&format!("<uid {number}>"));
-                uid.len()
-            } else if let Some(time) = prefix(rest, "dddd-dd-ddTdd:dd:dd") {
-                // Times of requests are of the past; those of servers are of now.
-                let is_given = time.starts_with("2026-01-01");
-                replaced.push_str(if is_given { time } else { "<time>" });
-                time.len()
-            } else if let Some(length) = length_of(rest, "X509SHA256=", |end| end.is_ascii_hexdigit()) {
-                replaced.push_str("<credential>");
-                length
-            } else if let Some(length) =
-                length_of(rest, "kube-api-access-", |end| end.is_ascii_alphanumeric())
-            {
-                replaced.push_str("kube-api-access-<suffix>");
-                length
-            } else if let Some(after) = rest.strip_prefix(VERSION) {
-                // `"resourceVersion":"7"` of an object that a message quotes.
-                let quoted = after.trim_start_matches(['\\', '"', ':']);
-                let digits = quoted.trim_start_matches(|digit: char| digit.is_ascii_digit());
-                let is_one = quoted.len() < after.len() && digits.len() < quoted.len();
-                replaced.push_str(VERSION);
-                replaced.push_str(if is_one { " <version>" } else { "" });
-                if is_one { rest.len() - digits.len() } else { VERSION.len() }
-            } else {
-                replaced.push(character);
-                character.len_utf8()
+                (name.clone(), value)
             };
-            rest = &rest[taken..];
+            Value::Object(map.iter().map(field_of).collect::<Map<_, _>>())
         }
-        replaced
+        Value::Array(items) => items.iter().map(value_of).collect(),
+        Value::String(text) => text_of(text).into(),
+        other => other.clone(),
+    }
+}
+
+/// Replaces generated values within a text.
+fn text_of(text: &str) -> String {
+    const VERSION: &str = "resourceVersion";
+    let mut replaced = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(character) = rest.chars().next() {
+        let taken = if let Some((object, length)) = quoted_object(rest) {
+            replaced.push_str(&sorted(&value_of(&object)).to_string());
+            length
+        } else if let Some(uid) = prefix(rest, "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx") {
+            replaced.push_str("<uid>");
+            uid.len()
+        } else if let Some(time) = prefix(rest, "dddd-dd-ddTdd:dd:dd") {
+            // Times of requests are of the past; those of servers are of now.
+            let is_given = time.starts_with("2026-01-01");
+            replaced.push_str(if is_given { time } else { "<time>" });
+            time.len()
+        } else if let Some(length) = length_of(rest, "in scheme \"", |end| end != '"') {
+            // The file of a scheme follows from the build.
+            replaced.push_str("in scheme \"<file>");
+            length
+        } else if let Some(length) = length_of(rest, "X509SHA256=", |end| end.is_ascii_hexdigit()) {
+            replaced.push_str("<credential>");
+            length
+        } else if let Some(length) = length_of(rest, "kube-api-access-", |end| end.is_ascii_alphanumeric()) {
+            replaced.push_str("kube-api-access-<suffix>");
+            length
+        } else if let Some(after) = rest.strip_prefix(VERSION) {
+            // `"resourceVersion":"7"` of an object that a message quotes.
+            let quoted = after.trim_start_matches(['\\', '"', ':']);
+            let digits = quoted.trim_start_matches(|digit: char| digit.is_ascii_digit());
+            let is_one = quoted.len() < after.len() && digits.len() < quoted.len();
+            replaced.push_str(VERSION);
+            replaced.push_str(if is_one { " <version>" } else { "" });
+            if is_one { rest.len() - digits.len() } else { VERSION.len() }
+        } else {
+            replaced.push(character);
+            character.len_utf8()
+        };
+        rest = &rest[taken..];
+    }
+    replaced
+}
+
+/// Returns an object that is quoted at the beginning of a text, and the length of the quotation. Go quotes the keys of
+/// objects in the order of their fields.
+fn quoted_object(text: &str) -> Option<(Value, usize)> {
+    let mut quotations =
+        serde_json::Deserializer::from_str(text.strip_prefix("\"{").map(|_| text)?).into_iter::<String>();
+    let object = serde_json::from_str(&quotations.next()?.ok()?).ok()?;
+    Some((object, quotations.byte_offset()))
+}
+
+/// Returns a value whose keys are sorted.
+fn sorted(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let fields: BTreeMap<&String, Value> =
+                map.iter().map(|(key, value)| (key, sorted(value))).collect();
+            fields.into_iter().map(|(key, value)| (key.clone(), value)).collect()
+        }
+        Value::Array(items) => items.iter().map(sorted).collect(),
+        other => other.clone(),
     }
 }
 
@@ -152,7 +169,7 @@ mod tests {
 
     fn normalized(body: Value) -> Value {
         let answer = Answer { code: 200, content_type: "application/json; x".into(), warnings: vec![], body };
-        Normalizer::default().normalize(&answer)["body"].take()
+        super::normalized(&answer)["body"].take()
     }
 
     #[test]
@@ -165,7 +182,7 @@ mod tests {
         let one = object("0a1b2c3d-0000-4000-8000-000000000001", "7", "2026-11-16T10:00:00Z");
         let two = object("0a1b2c3d-0000-4000-8000-00000000ffff", "8", "2026-11-16T11:11:11Z");
         assert_eq!(normalized(one.clone()), normalized(two));
-        assert_eq!(normalized(one)["metadata"]["uid"], "<uid 1>");
+        assert_eq!(normalized(one)["metadata"]["uid"], "<uid>");
     }
 
     #[test]
@@ -175,6 +192,7 @@ mod tests {
             (r#"x \"resourceVersion\":\"7\"}"#, r#"x \"resourceVersion\":\"812\"}"#),
             ("name kube-api-access-rbf5j.", "name kube-api-access-8rd9t."),
             ("X509SHA256=2cad", "X509SHA256=1fff"),
+            (r#"value: "{\"a\":1,\"b\":{}}": x"#, r#"value: "{\"b\":{},\"a\":1}": x"#),
         ] {
             assert_eq!(text(one), text(other));
         }

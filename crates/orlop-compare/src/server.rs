@@ -1,12 +1,8 @@
-//! Servers: sending requests, and starting Orlop.
+//! Servers: sending requests.
 
-use std::{
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    time::{Duration, Instant},
-};
+use std::{path::Path, time::Duration};
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow};
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use orlop_auth::webhook::{ClientConfig, Transport};
@@ -16,8 +12,6 @@ use crate::request::Request;
 
 /// Deadline of a request.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Deadline of a server's start.
-const START: Duration = Duration::from_secs(60);
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 /// A server.
@@ -84,52 +78,5 @@ fn body_of(body: &[u8]) -> Value {
     match events.collect::<Result<Vec<_>, _>>() {
         Ok(events) if !events.is_empty() => events.into(),
         _ => String::from_utf8_lossy(body).into_owned().into(),
-    }
-}
-
-/// An Orlop that this program has started. It ends with the value.
-pub(crate) struct Own {
-    process: Child,
-    pub(crate) kubeconfig: PathBuf,
-    _folder: tempfile::TempDir,
-}
-
-impl Own {
-    /// Starts `orlop serve --ephemeral`, and waits until it is ready.
-    pub(crate) async fn start(program: &Path) -> Result<Self> {
-        let folder = tempfile::tempdir()?;
-        let kubeconfig = folder.path().join("kubeconfig");
-        let process = Command::new(program)
-            // kube-apiserver has no controllers of workloads either.
-            .args(["serve", "--ephemeral", "--controllers=-*", "--kubeconfig"])
-            .arg(&kubeconfig)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .with_context(|| format!("{} cannot be started", program.display()))?;
-        let mut own = Self { process, kubeconfig, _folder: folder };
-        let until = Instant::now() + START;
-        let ready = Request::new("start", "GET", "/readyz");
-        loop {
-            if let Ok(server) = Server::connect(&own.kubeconfig)
-                && let Ok(Answer { code: 200, .. }) = server.send(&ready).await
-            {
-                return Ok(own);
-            }
-            if let Some(status) = own.process.try_wait()? {
-                bail!("{} ended: {status}", program.display());
-            }
-            if Instant::now() > until {
-                bail!("{} was not ready in time", program.display());
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    }
-}
-
-impl Drop for Own {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
