@@ -1,5 +1,5 @@
 //! Validation of device claims: requests, constraints and configuration of ResourceClaims, their templates and
-//! DeviceClasses. Expressions of selectors are not compiled.
+//! DeviceClasses.
 
 use std::collections::HashSet;
 
@@ -9,6 +9,7 @@ use orlop_api::{
 };
 use serde_json::Value;
 
+use super::device_expressions;
 use crate::{
     accessors::{integer, list, present, text},
     storage::csi_driver::validate_driver_name,
@@ -55,9 +56,23 @@ pub(super) fn validate_devices(devices: &Value, path: &FieldPath) -> Vec<FieldEr
 /// Validates selectors and configuration of a class.
 pub(super) fn validate_class(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = validate_selectors(spec, path);
+    if let Some(name) = present(spec, "/extendedResourceName").and_then(Value::as_str)
+        && !is_extended_resource_name(name)
+    {
+        let detail = "must be a valid extended resource name";
+        errors.push(FieldError::invalid(&path.child("extendedResourceName"), name, detail).declaratively());
+    }
     let config = path.child("config");
     errors.extend(validate_up_to(list(spec, "/config"), CONFIGURATIONS_MAX, &config, validate_configuration));
     errors
+}
+
+/// Returns true for a name of a domain other than Kubernetes' own, of which a quota can be kept.
+fn is_extended_resource_name(name: &str) -> bool {
+    let is_native = !name.contains('/') || name.contains("kubernetes.io/");
+    !is_native
+        && !name.starts_with("requests.")
+        && names::qualified_name(&format!("requests.{name}")).is_empty()
 }
 
 /// Validates each of a list, unless there are too many.
@@ -150,7 +165,12 @@ fn validate_selectors(of: &Value, path: &FieldPath) -> Vec<FieldError> {
             Some(given) if text(given, "/expression").len() > EXPRESSION_LENGTH_MAX => {
                 vec![FieldError::too_long(&cel.child("expression"), EXPRESSION_LENGTH_MAX)]
             }
-            Some(_) => Vec::new(),
+            Some(given) => {
+                let expression = text(given, "/expression");
+                let problem = device_expressions::problem(expression);
+                let invalid = |why| FieldError::invalid(&cel.child("expression"), expression, why);
+                problem.map(invalid).into_iter().collect()
+            }
         }
     })
 }

@@ -2,6 +2,7 @@
 
 mod device_claim;
 mod device_class;
+mod device_expressions;
 mod device_taint_rule;
 mod resource_claim;
 mod resource_claim_template;

@@ -8,6 +8,7 @@ use crate::{
     BuiltinKind, StrategyFlags,
     accessors::{integer, list, map, present, text},
     core::pod::validate_node_selector,
+    defaulting,
     printer::{ColumnDefinition, PrinterColumns, age, name},
     storage::csi_driver::validate_driver_name,
     strategy::Strategy,
@@ -32,6 +33,17 @@ const ATTRIBUTE_TEXT_LENGTH_MAX: usize = 64;
 pub(crate) struct ResourceSlice;
 
 impl Strategy for ResourceSlice {
+    /// A capacity without a value is zero.
+    fn set_defaults(&self, object: &mut Value) {
+        let Some(spec) = defaulting::object_mut(object, "spec") else { return };
+        for device in defaulting::items_mut(spec, "devices") {
+            let capacity = device.get_mut("capacity").and_then(Value::as_object_mut);
+            for amount in capacity.into_iter().flat_map(Map::values_mut) {
+                defaulting::set_if_absent(amount, "value", "0");
+            }
+        }
+    }
+
     fn validate(&self, object: &Value) -> Vec<FieldError> {
         let (path, none) = (FieldPath::root("spec"), Value::Null);
         let spec = object.get("spec").unwrap_or(&none);
@@ -168,7 +180,10 @@ fn validate_attribute(attribute: &Value, path: &FieldPath) -> Vec<FieldError> {
     let values = attribute.as_object().map_or(0, Map::len);
     let mut errors = Vec::new();
     match values {
-        0 => errors.push(FieldError::invalid(path, "", "exactly one value must be specified")),
+        0 => {
+            let detail = "must specify one of: `int`, `bool`, `string`, `version`, `ints`, `bools`, `strings`, `versions`";
+            errors.push(FieldError::invalid(path, "", detail));
+        }
         1 => {}
         _ => errors.push(FieldError::invalid(path, attribute.clone(), "exactly one value must be specified")),
     }
@@ -229,7 +244,8 @@ mod tests {
                 "spec.devices[0].attributes[1]: Invalid value: \"1\": a valid C identifier must start with alphabetic \
                  character or '_', followed by a string of alphanumeric characters or '_' (e.g. 'my_name',  or \
                  'MY_NAME',  or 'MyName', regex used for validation is '[A-Za-z_][A-Za-z0-9_]*')",
-                "spec.devices[0].attributes[1]: Invalid value: \"\": exactly one value must be specified",
+                "spec.devices[0].attributes[1]: Invalid value: \"\": must specify one of: `int`, `bool`, `string`, \
+                 `version`, `ints`, `bools`, `strings`, `versions`",
                 "spec.devices[1]: Duplicate value: \"d\"",
             ]
         );
