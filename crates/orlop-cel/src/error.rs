@@ -83,6 +83,9 @@ fn show(f: &mut fmt::Formatter<'_>, source: &Source, issue: &Issue) -> fmt::Resu
     if line == 0 {
         return write!(f, "ERROR: <input>:-1:0: {}", issue.message);
     }
+    if source.text().is_empty() {
+        return write!(f, "ERROR: <input>:{line}:0: {}", issue.message);
+    }
     write!(f, "ERROR: <input>:{line}:{}: {}", column + 1, issue.message)?;
     let Some(snippet) = source.snippet(line) else { return Ok(()) };
     write!(f, "\n | {}\n | ", snippet.replace('\t', " "))?;

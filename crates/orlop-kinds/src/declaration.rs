@@ -84,6 +84,8 @@ pub struct StrategyFlags {
     pub returns_deleted_object: bool,
     /// Finalizers must be Kubernetes' own or have a domain prefix.
     pub qualified_finalizers: bool,
+    /// An object without a name is given a UUID as its name.
+    pub names_objects: bool,
     /// A delete without a propagation policy orphans dependents (DefaultGarbageCollectionPolicy).
     pub orphans_dependents_by_default: bool,
     /// The server keeps `metadata.generation`.
@@ -103,6 +105,7 @@ impl StrategyFlags {
         allow_create_on_update: false,
         returns_deleted_object: false,
         qualified_finalizers: true,
+        names_objects: false,
         orphans_dependents_by_default: false,
         tracks_generation: false,
         keeps_status_on_create: false,

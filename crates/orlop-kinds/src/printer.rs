@@ -45,6 +45,16 @@ impl ColumnDefinition {
         Self { kind: "boolean", ..Self::text(name) }
     }
 
+    /// Returns a column of a time.
+    pub(crate) const fn date(name: &'static str) -> Self {
+        Self { kind: "date", ..Self::text(name) }
+    }
+
+    /// Returns a boolean column that only `-o wide` shows.
+    pub(crate) const fn wide_boolean(name: &'static str) -> Self {
+        Self { priority: 1, ..Self::boolean(name) }
+    }
+
     /// Returns a string column that only `-o wide` shows.
     pub(crate) const fn wide(name: &'static str) -> Self {
         Self { priority: 1, ..Self::text(name) }

@@ -110,8 +110,7 @@ async fn malformed_body_errors_match_kubernetes() {
     for (method, path, media_type, body, code, message) in [
         ("POST", MAPS, "application/json", "{", 400, format!("{unrecognized} ({{)")),
         ("POST", MAPS, "application/json", "", 400, format!("{unrecognized} (<empty>)")),
-        ("PATCH", &item, "application/merge-patch+json", "{", 400,
-            "error decoding patch: unexpected end of JSON input".to_owned()),
+        ("PATCH", &item, "application/merge-patch+json", "{", 400, "invalid JSON patch".to_owned()),
         ("PATCH", &item, "application/merge-patch+json", "[]", 400,
             "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}".to_owned()),
         ("PATCH", &item, "application/json-patch+json", "{}", 400,

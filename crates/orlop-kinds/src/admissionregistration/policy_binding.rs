@@ -137,7 +137,7 @@ fn validate_validation_actions(actions: &[&str], path: &FieldPath) -> Vec<FieldE
         errors.push(FieldError::invalid(path, serde_json::json!(actions), detail));
     }
     if actions.is_empty() {
-        errors.push(FieldError::required(path, "at least one validation action is required"));
+        errors.push(FieldError::required(path, "").declaratively());
     }
     errors
 }
@@ -155,10 +155,7 @@ mod tests {
     fn binding_requires_policy_and_actions() {
         assert_eq!(
             messages(BINDING.validate(&json!({}))),
-            [
-                "spec.policyName: Required value",
-                "spec.validationActions: Required value: at least one validation action is required",
-            ]
+            ["spec.policyName: Required value", "spec.validationActions: Required value",]
         );
         assert_eq!(
             messages(PolicyBinding { mutating: true }.validate(&json!({}))),

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use crate::{
     BuiltinKind, StrategyFlags,
-    accessors::{is_terminating, list},
+    accessors::{condition, flag, is_terminating, list, text, texts},
+    printer::{ColumnDefinition, PrinterColumns, name},
     strategy::{RequestContext, Strategy},
 };
 
@@ -17,12 +18,51 @@ pub(crate) const KIND: BuiltinKind = BuiltinKind {
         tracks_generation: true,
         ..StrategyFlags::BUILTIN
     },
+    columns: &COLUMNS,
     strategy: &CustomResourceDefinition,
     ..BuiltinKind::new("apiextensions.k8s.io", "customresourcedefinitions")
 };
 
 /// Holds a terminating definition until all of its objects are deleted.
 pub const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+static COLUMNS: PrinterColumns = PrinterColumns {
+    definitions: &[
+        ColumnDefinition::NAME,
+        ColumnDefinition::text("Scope"),
+        ColumnDefinition::text("Versions"),
+        ColumnDefinition::date("Created At"),
+        ColumnDefinition::wide("Group"),
+        ColumnDefinition::wide("Kind"),
+        ColumnDefinition::wide("ShortNames"),
+        ColumnDefinition::wide_boolean("Established"),
+    ],
+    cells: |object, _| {
+        let established = condition(object, "Established");
+        vec![
+            name(object),
+            text(object, "/spec/scope").into(),
+            served_versions(object).into(),
+            text(object, "/metadata/creationTimestamp").into(),
+            text(object, "/spec/group").into(),
+            text(object, "/spec/names/kind").into(),
+            texts(object, "/spec/names/shortNames").join(",").into(),
+            established.is_some_and(|condition| text(condition, "/status") == "True").into(),
+        ]
+    },
+};
+
+/// Returns the versions that are served, sorted, with a mark at the one that is stored.
+fn served_versions(object: &Value) -> String {
+    let served = list(object, "/spec/versions").iter().filter(|version| flag(version, "/served"));
+    let named = |version: &Value| {
+        let mark = if flag(version, "/storage") { "(storage)" } else { "" };
+        format!("{}{mark}", text(version, "/name"))
+    };
+    let mut versions: Vec<String> = served.map(named).collect();
+    versions.sort_unstable();
+    versions.join(",")
+}
 
 struct CustomResourceDefinition;
 

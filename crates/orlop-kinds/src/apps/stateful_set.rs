@@ -60,6 +60,7 @@ impl Strategy for StatefulSet {
                 && let Some(rolling) = defaulting::object_mut(strategy, "rollingUpdate")
             {
                 defaulting::set_if_absent(rolling, "partition", 0);
+                defaulting::set_if_absent(rolling, "maxUnavailable", 1);
             }
         }
         defaulting::set_if_absent(spec, "persistentVolumeClaimRetentionPolicy", json!({}));
@@ -215,7 +216,7 @@ mod tests {
         assert_eq!(spec["podManagementPolicy"], "OrderedReady");
         assert_eq!(
             spec["updateStrategy"],
-            json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 0}})
+            json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 0, "maxUnavailable": 1}})
         );
         assert_eq!(
             spec["persistentVolumeClaimRetentionPolicy"],

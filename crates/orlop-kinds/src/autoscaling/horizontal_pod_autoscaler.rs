@@ -160,6 +160,14 @@ impl Strategy for HorizontalPodAutoscaler {
         let mut errors = validate_replica_bounds(spec, &path);
         errors.extend(validate_scale_target(spec, &path.child("scaleTargetRef")));
         errors.extend(validation::validate_items(spec, "metrics", &path, metrics::validate));
+        let scales_from_zero = |metric: &Value| matches!(text(metric, "/type"), "Object" | "External");
+        if present(spec, "/minReplicas").and_then(Value::as_i64) == Some(0)
+            && !list(spec, "/metrics").iter().any(scales_from_zero)
+        {
+            let detail =
+                "must specify at least one Object or External metric to support scaling to zero replicas";
+            errors.push(FieldError::forbidden(&path.child("metrics"), detail));
+        }
         for direction in ["scaleUp", "scaleDown"] {
             if let Some(rules) = present(spec, &format!("/behavior/{direction}")) {
                 errors.extend(validate_scaling_rules(rules, &path.child("behavior").child(direction)));
@@ -172,17 +180,20 @@ impl Strategy for HorizontalPodAutoscaler {
 fn validate_replica_bounds(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let least = present(spec, "/minReplicas").and_then(Value::as_i64);
-    if let Some(least) = least.filter(|least| *least < 1) {
+    if let Some(least) = least.filter(|least| *least < 0) {
         errors.push(FieldError::invalid(
             &path.child("minReplicas"),
             least,
-            "must be greater than or equal to 1",
+            "must be greater than or equal to 0",
         ));
     }
     let (most, at) = (integer(spec, "/maxReplicas"), path.child("maxReplicas"));
     match most {
-        0 => errors.push(FieldError::required(&at, "must be set and greater than 0")),
-        ..0 => errors.push(FieldError::invalid(&at, most, "must be greater than or equal to 1")),
+        0 => errors.push(FieldError::required(&at, "").declaratively()),
+        ..0 => {
+            let detail = "must be greater than or equal to 1";
+            errors.push(FieldError::invalid(&at, most, detail).declaratively());
+        }
         _ => {}
     }
     if least.is_some_and(|least| most < least) {
@@ -277,14 +288,15 @@ mod tests {
         assert_eq!(
             messages(HorizontalPodAutoscaler.validate(&json!({"spec": {"minReplicas": 0, "metrics": [{"type": "x"}, {"type": "Resource", "pods": {}}], "behavior": {"scaleUp": {"selectPolicy": "x"}}}}))),
             [
-                "spec.minReplicas: Invalid value: 0: must be greater than or equal to 1",
-                "spec.maxReplicas: Required value: must be set and greater than 0",
+                "spec.maxReplicas: Required value",
                 "spec.scaleTargetRef.kind: Required value",
                 "spec.scaleTargetRef.name: Required value",
                 r#"spec.scaleTargetRef.apiVersion: Invalid value: "": apiVersion must specify API group"#,
                 r#"spec.metrics[0].type: Unsupported value: "x": supported values: "ContainerResource", "External", "Object", "Pods", "Resource""#,
                 "spec.metrics[1].resource: Required value: must populate information for the given metric source",
                 "spec.metrics[1].pods: Forbidden: must populate the given metric source only",
+                "spec.metrics: Forbidden: must specify at least one Object or External metric to support scaling to zero \
+                 replicas",
                 r#"spec.behavior.scaleUp.selectPolicy: Unsupported value: "x": supported values: "Disabled", "Max", "Min""#,
                 "spec.behavior.scaleUp.policies: Required value: must specify at least one Policy",
             ]

@@ -117,7 +117,7 @@ fn validate_schedule(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     let path = path.child("schedule");
     let given = text(spec, "/schedule");
     if given.is_empty() {
-        return vec![FieldError::required(&path, "")];
+        return vec![FieldError::required(&path, "").declaratively()];
     }
     let mut errors: Vec<FieldError> = schedule::validate(given)
         .err()

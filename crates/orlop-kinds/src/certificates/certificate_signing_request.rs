@@ -7,6 +7,7 @@ use orlop_api::{
     names::NameRule,
 };
 use serde_json::{Value, json};
+use x509_parser::{certification_request::X509CertificationRequest, pem::parse_x509_pem, prelude::FromDer};
 
 use super::signing_conditions;
 use crate::{
@@ -151,9 +152,9 @@ impl Strategy for CertificateSigningRequest {
         let spec = FieldPath::root("spec");
         let mut errors = Vec::new();
         let request = text(object, "/spec/request");
-        if !contains_pem_block(request, "CERTIFICATE REQUEST") {
-            let detail = "PEM block type must be CERTIFICATE REQUEST";
-            errors.push(FieldError::invalid(&spec.child("request"), request, detail));
+        if let Some(problem) = request_problem(request) {
+            let given = object.pointer("/spec/request").cloned().unwrap_or_default();
+            errors.push(FieldError::invalid(&spec.child("request"), given, problem));
         }
         errors.extend(validate_usages(object, &spec.child("usages")));
         let signer = text(object, "/spec/signerName");
@@ -181,6 +182,18 @@ impl Strategy for CertificateSigningRequest {
             errors.push(FieldError::invalid(&path, "<certificate data>", detail));
         }
         errors
+    }
+}
+
+/// Returns the problem of a request: it is one PEM block with a certificate signing request.
+fn request_problem(encoded: &str) -> Option<String> {
+    let decoded = STANDARD.decode(encoded).unwrap_or_default();
+    match parse_x509_pem(&decoded) {
+        Ok((_, block)) if block.label == "CERTIFICATE REQUEST" => {
+            let parsed = X509CertificationRequest::from_der(&block.contents);
+            parsed.err().map(|_| "asn1: structure error: malformed certificate request".to_owned())
+        }
+        _ => Some("PEM block type must be CERTIFICATE REQUEST".to_owned()),
     }
 }
 
@@ -270,7 +283,10 @@ mod tests {
 
     #[test]
     fn request_requires_pem_usages_and_signer() {
-        let pem = STANDARD.encode("-----BEGIN CERTIFICATE REQUEST-----\n");
+        let mut params = rcgen::CertificateParams::default();
+        params.distinguished_name.push(rcgen::DnType::CommonName, "a");
+        let request = params.serialize_request(&rcgen::KeyPair::generate().unwrap()).unwrap();
+        let pem = STANDARD.encode(request.pem().unwrap());
         let good = json!({"spec": {"request": pem, "usages": ["client auth"], "signerName": "a.b/c"}});
         assert!(messages(CertificateSigningRequest.validate(&good)).is_empty());
         assert_eq!(

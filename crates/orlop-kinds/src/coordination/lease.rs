@@ -15,6 +15,7 @@ pub(crate) const KIND: BuiltinKind = BuiltinKind {
     flags: StrategyFlags {
         allow_unconditional_update: false,
         allow_create_on_update: true,
+        qualified_finalizers: false,
         ..StrategyFlags::BUILTIN
     },
     columns: &COLUMNS,

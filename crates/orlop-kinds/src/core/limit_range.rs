@@ -20,7 +20,7 @@ use crate::{
 };
 
 pub(crate) const KIND: BuiltinKind = BuiltinKind {
-    flags: StrategyFlags { allow_create_on_update: true, ..StrategyFlags::BUILTIN },
+    flags: StrategyFlags { allow_create_on_update: true, names_objects: true, ..StrategyFlags::BUILTIN },
     strategy: &LimitRange,
     ..BuiltinKind::new("", "limitranges")
 };

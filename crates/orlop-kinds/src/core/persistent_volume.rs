@@ -284,7 +284,8 @@ fn validate_capacity(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
         errors.push(FieldError::required(path, ""));
     }
     if !capacity.contains_key("storage") || capacity.len() > 1 {
-        errors.push(FieldError::not_supported(path, Value::Object(capacity.clone()), &["storage"]));
+        let given = spec.get("capacity").cloned().unwrap_or_default();
+        errors.push(FieldError::not_supported(path, given, &["storage"]));
     }
     errors.extend(
         capacity.iter().filter_map(|(key, amount)| quantities::validate_positive(amount, &path.key(key))),
@@ -322,7 +323,7 @@ mod tests {
             [
                 "spec.accessModes: Required value",
                 "spec.capacity: Required value",
-                r#"spec.capacity: Unsupported value: {}: supported values: "storage""#,
+                r#"spec.capacity: Unsupported value: null: supported values: "storage""#,
                 "spec: Required value: must specify a volume type",
             ]
         );

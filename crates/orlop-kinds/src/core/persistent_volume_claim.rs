@@ -11,7 +11,7 @@ use super::persistent_volume::{
 };
 use crate::{
     BuiltinKind, StrategyFlags,
-    accessors::{present, text, text_or, texts},
+    accessors::{map, present, text, text_or, texts},
     defaulting,
     printer::{ColumnDefinition, PrinterColumns, age, name},
     quantities,
@@ -63,7 +63,39 @@ static COLUMNS: PrinterColumns = PrinterColumns {
 
 pub(crate) struct PersistentVolumeClaim;
 
+const STORAGE_CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
+
+/// Returns warnings of fractions of a byte, and of the deprecated annotation of the storage class.
+fn warnings(object: &Value) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if map(object, "/metadata/annotations").contains_key(STORAGE_CLASS_ANNOTATION) {
+        warnings.push(format!(
+            "metadata.annotations[{STORAGE_CLASS_ANNOTATION}]: deprecated since v1.8; use \"storageClassName\" attribute \
+             instead"
+        ));
+    }
+    for field in ["requests", "limits"] {
+        let given = object.pointer(&format!("/spec/resources/{field}/storage"));
+        let amount = given.and_then(quantities::parse);
+        if amount.is_some_and(|amount| amount.milli_units() % 1000 != 0) {
+            warnings.push(format!(
+                "spec.resources.{field}[storage]: fractional byte value \"{}\" is invalid, must be an integer",
+                quantities::canonical_text(given)
+            ));
+        }
+    }
+    warnings
+}
+
 impl Strategy for PersistentVolumeClaim {
+    fn warnings_on_create(&self, object: &Value) -> Vec<String> {
+        warnings(object)
+    }
+
+    fn warnings_on_update(&self, object: &Value, _old: &Value) -> Vec<String> {
+        warnings(object)
+    }
+
     fn set_defaults(&self, object: &mut Value) {
         if let Some(spec) = defaulting::object_mut(object, "spec") {
             set_spec_defaults(spec);

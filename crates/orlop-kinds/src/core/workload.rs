@@ -71,7 +71,12 @@ pub(crate) fn validate_selector_and_template(
     match Selector::from_label_selector(given.unwrap_or(&Value::Null)) {
         Err(_) => {
             let selector = given.cloned().unwrap_or_default();
-            errors.push(FieldError::invalid(&selector_path, selector, "invalid label selector"));
+            match owner {
+                // The selector's own errors say it.
+                "DaemonSet" => {}
+                "StatefulSet" => errors.push(FieldError::invalid(&selector_path, selector, "")),
+                _ => errors.push(FieldError::invalid(&selector_path, selector, "invalid label selector")),
+            }
         }
         Ok(selector) => {
             let template = spec.get("template").unwrap_or(&Value::Null);

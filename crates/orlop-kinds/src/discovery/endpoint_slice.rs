@@ -130,7 +130,7 @@ fn validate_endpoint(endpoint: &Value, family: &str, path: &FieldPath) -> Vec<Fi
     let at = path.child("addresses");
     let mut errors = Vec::new();
     if addresses.is_empty() {
-        errors.push(FieldError::required(&at, "must contain at least 1 address"));
+        errors.push(FieldError::required(&at, "").declaratively());
     } else if addresses.len() > ADDRESSES_MAX {
         errors.push(FieldError::too_many(&at, addresses.len(), ADDRESSES_MAX));
     }
@@ -199,7 +199,7 @@ mod tests {
             ),
             [
                 r#"endpoints[0].addresses: Invalid value: "10.0.0.1": must be an IPv6 address"#,
-                "endpoints[1].addresses: Required value: must contain at least 1 address",
+                "endpoints[1].addresses: Required value",
             ]
         );
         let changed = json!({"addressType": "IPv6"});

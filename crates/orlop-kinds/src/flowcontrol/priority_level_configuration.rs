@@ -93,8 +93,7 @@ impl Strategy for PriorityLevelConfiguration {
                     .push(FieldError::forbidden(&path.child("exempt"), "must be nil if the type is Limited"));
             }
             ("Limited", None, _) => {
-                let detail = "must not be empty when type is Limited";
-                errors.push(FieldError::required(&path.child("limited"), detail));
+                errors.push(FieldError::required(&path.child("limited"), "").declaratively());
             }
             ("Limited", Some(limited), None) => {
                 errors.extend(self::validate_limited(limited, &path.child("limited")));
@@ -103,7 +102,20 @@ impl Strategy for PriorityLevelConfiguration {
                 let at = path.child("exempt");
                 errors.extend(exempt.into_iter().flat_map(|exempt| validate_shares(exempt, &at)));
             }
-            _ => errors.extend(validation::require_supported(spec, "type", &path, &["Exempt", "Limited"])),
+            (_, limited, _) => {
+                if !kind.is_empty() {
+                    errors.extend(validation::validate_supported(
+                        spec,
+                        "type",
+                        &path,
+                        &["Exempt", "Limited"],
+                    ));
+                }
+                if limited.is_some() {
+                    errors.push(FieldError::forbidden(&path.child("limited"), "").declaratively());
+                }
+                errors.extend(validation::require_text(spec, "type", &path).map(FieldError::declaratively));
+            }
         }
         errors.extend(validate_mandatory(object, spec, &path));
         errors.extend(validate_conditions(object));
@@ -214,7 +226,7 @@ mod tests {
         assert_eq!(row(&COLUMNS, &level), expected.as_array().unwrap()[..]);
         assert_eq!(
             messages(PriorityLevelConfiguration.validate(&json!({"spec": {"type": "Limited"}}))),
-            ["spec.limited: Required value: must not be empty when type is Limited"]
+            ["spec.limited: Required value"]
         );
         assert_eq!(
             messages(PriorityLevelConfiguration.validate(&json!({"spec": {"type": "Exempt"}}))),

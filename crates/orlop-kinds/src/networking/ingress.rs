@@ -135,7 +135,9 @@ fn validate_http_path(item: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut problems: Vec<String> = Vec::new();
     let mut errors = Vec::new();
     match text(item, "/pathType") {
-        "" => return vec![FieldError::required(&path.child("pathType"), "pathType must be specified")],
+        "" if present(item, "/pathType").is_none() => {
+            return vec![FieldError::required(&path.child("pathType"), "pathType must be specified")];
+        }
         "Exact" | "Prefix" => {
             if !given.starts_with('/') {
                 problems.push("must be an absolute path".to_owned());
@@ -259,7 +261,7 @@ mod tests {
             ["spec: Invalid value: null: either `defaultBackend` or `rules` must be specified"]
         );
         assert_eq!(
-            validation_errors(path("", "/")),
+            validation_errors(json!({"rules": [{"http": {"paths": [{"path": "/", "backend": service}]}}]})),
             ["spec.rules[0].http.paths[0].pathType: Required value: pathType must be specified"]
         );
         assert_eq!(

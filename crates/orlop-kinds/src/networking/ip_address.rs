@@ -15,7 +15,7 @@ use crate::{
 };
 
 pub(crate) const KIND: BuiltinKind = BuiltinKind {
-    name_rule: NameRule::PathSegment,
+    name_rule: NameRule::Own,
     columns: &COLUMNS,
     strategy: &IpAddress,
     ..BuiltinKind::new("networking.k8s.io", "ipaddresses")

@@ -1,7 +1,7 @@
 //! RuntimeClass: a container runtime configuration.
 
 use orlop_api::field_error::{FieldError, FieldPath};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     BuiltinKind, StrategyFlags,
@@ -16,6 +16,7 @@ pub(crate) const KIND: BuiltinKind = BuiltinKind {
     flags: StrategyFlags {
         allow_unconditional_update: false,
         allow_create_on_update: true,
+        qualified_finalizers: false,
         ..StrategyFlags::BUILTIN
     },
     columns: &COLUMNS,
@@ -37,6 +38,9 @@ impl Strategy for RuntimeClass {
             "" => vec![FieldError::required(&path, "")],
             handler => validation::validate_dns_label(handler, &path),
         };
+        // As limits of a container.
+        let overhead = json!({"limits": map(object, "/overhead/podFixed")});
+        errors.extend(pod::validate_requirements(&overhead, &[], &FieldPath::root("overhead")));
         let selector = map(object, "/scheduling/nodeSelector");
         let scheduling = FieldPath::root("scheduling");
         errors.extend(orlop_api::labels::validate(selector, &scheduling.child("nodeSelector")));

@@ -52,7 +52,7 @@ fn validate_rule(rule: &Value, namespaced: bool, path: &FieldPath) -> Vec<FieldE
     let mut errors = Vec::new();
     let given = |field: &str| list(rule, field);
     if given("/verbs").is_empty() {
-        errors.push(FieldError::required(&path.child("verbs"), "verbs must contain at least one value"));
+        errors.push(FieldError::required(&path.child("verbs"), "").declaratively());
     }
     let urls = given("/nonResourceURLs");
     if !urls.is_empty() {
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(
             validation_errors(true, json!({})),
             [
-                "rules[0].verbs: Required value: verbs must contain at least one value",
+                "rules[0].verbs: Required value",
                 "rules[0].apiGroups: Required value: resource rules must supply at least one api group",
                 "rules[0].resources: Required value: resource rules must supply at least one resource",
             ]

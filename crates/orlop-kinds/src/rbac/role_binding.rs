@@ -102,7 +102,8 @@ impl Strategy for RoleBindingStrategy {
 }
 
 fn validate_subject(subject: &Value, namespaced: bool, path: &FieldPath) -> Vec<FieldError> {
-    let mut errors: Vec<FieldError> = validation::require_text(subject, "name", path).into_iter().collect();
+    let mut errors: Vec<FieldError> =
+        validation::require_text(subject, "name", path).map(FieldError::declaratively).into_iter().collect();
     let (name, group) = (text(subject, "/name"), text(subject, "/apiGroup"));
     match text(subject, "/kind") {
         "ServiceAccount" => {

@@ -67,12 +67,8 @@ impl Strategy for PriorityClass {
             let detail = format!("maximum allowed value of a user defined priority is {USER_MAX}");
             errors.push(FieldError::forbidden(&FieldPath::root("value"), detail));
         }
-        errors.extend(validation::validate_supported(
-            object,
-            "preemptionPolicy",
-            &FieldPath::nil(),
-            &["PreemptLowerPriority", "Never"],
-        ));
+        let policies = &["PreemptLowerPriority", "Never"];
+        errors.extend(validation::require_supported(object, "preemptionPolicy", &FieldPath::nil(), policies));
         errors
     }
 
@@ -109,9 +105,12 @@ mod tests {
 
     #[test]
     fn system_prefix_is_reserved() {
-        let validation_errors = |name: &str, value: i64| {
-            messages(PriorityClass.validate(&json!({"metadata": {"name": name}, "value": value})))
-        };
+        let validation_errors =
+            |name: &str, value: i64| {
+                messages(PriorityClass.validate(
+                    &json!({"metadata": {"name": name}, "value": value, "preemptionPolicy": "Never"}),
+                ))
+            };
         assert!(validation_errors("a", USER_MAX).is_empty());
         assert!(validation_errors("system-node-critical", 2_000_001_000).is_empty());
         assert_eq!(

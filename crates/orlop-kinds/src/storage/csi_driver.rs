@@ -36,7 +36,7 @@ const TOKEN_SECONDS_MIN: i64 = 600;
 pub(crate) fn validate_driver_name(name: &str, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if name.is_empty() {
-        errors.push(FieldError::required(path, ""));
+        return vec![FieldError::required(path, "")];
     }
     if name.len() > DRIVER_NAME_MAX {
         errors.push(FieldError::too_long(path, DRIVER_NAME_MAX));
@@ -99,7 +99,13 @@ impl Strategy for CsiDriver {
     fn set_defaults(&self, object: &mut Value) {
         let Some(spec) = defaulting::object_mut(object, "spec") else { return };
         defaulting::set_if_absent(spec, "attachRequired", true);
-        for field in ["podInfoOnMount", "storageCapacity", "requiresRepublish", "seLinuxMount"] {
+        for field in [
+            "podInfoOnMount",
+            "storageCapacity",
+            "requiresRepublish",
+            "seLinuxMount",
+            "preventPodSchedulingIfMissing",
+        ] {
             defaulting::set_if_absent(spec, field, false);
         }
         defaulting::set_if_absent(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");

@@ -1,9 +1,11 @@
 //! VolumeAttachment: the intent to attach a volume to a node.
 
-use orlop_api::field_error::{FieldError, FieldPath};
+use orlop_api::{
+    field_error::{FieldError, FieldPath},
+    names,
+};
 use serde_json::Value;
 
-use super::csi_driver::validate_driver_name;
 use crate::{
     BuiltinKind, StrategyFlags,
     accessors::{flag, list, present, text},
@@ -32,8 +34,12 @@ impl Strategy for VolumeAttachment {
         let spec = FieldPath::root("spec");
         let attacher = text(object, "/spec/attacher");
         let mut errors = match attacher {
-            "" => vec![FieldError::required(&spec.child("attacher"), "")],
-            given => validate_driver_name(given, &spec.child("attacher")),
+            "" => vec![FieldError::required(&spec.child("attacher"), "").declaratively()],
+            given => {
+                let problems = names::dns1123_subdomain_caseless(given);
+                let problems = validation::invalid_for_each(&spec.child("attacher"), given, problems);
+                problems.into_iter().map(FieldError::declaratively).collect()
+            }
         };
         errors.extend(validate_source(object, &spec.child("source")));
         errors.extend(validation::validate_dns_subdomain(

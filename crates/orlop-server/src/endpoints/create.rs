@@ -89,6 +89,9 @@ pub(crate) async fn create_own(
 /// Sets defaults, records the manager and lets admission plugins change a new object.
 async fn admit(request: &Request, mut object: Value, manager: Option<&str>) -> Result<Value, Status> {
     object_meta::clear_for_create(&mut object);
+    if request.kind.flags.names_objects && object_meta::text(object_meta::of(&object), "name").is_empty() {
+        metadata_mut(&mut object).insert("name".into(), new_uid().into());
+    }
     prepare::set_namespace(request, &mut object)?;
     prepare::deduplicate_owners(request, &mut object, "");
     request.kind.set_defaults(&mut object);

@@ -48,8 +48,11 @@ pub(crate) fn decode_as(
     if !decoded.value.is_object() {
         return Err(Status::unrecognized_body(&expected.kind, &not_an_object(&decoded.value), body));
     }
+    if let Some(why) = unreadable_kind(&decoded.value) {
+        return Err(Status::unrecognized_body(&expected.kind, &why, body));
+    }
     if request.kind.flags.custom && *expected == request.kind.gvk {
-        check_custom_kind(&decoded.value, expected)?;
+        check_custom_kind(&decoded.value, expected, body)?;
     } else {
         check_kind(request, &decoded.value, expected, body)?;
     }
@@ -95,6 +98,19 @@ pub(super) fn not_an_object(value: &Value) -> String {
          APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
         go_text::json_type(value)
     )
+}
+
+/// Returns Go's error for an object whose apiVersion or kind is not a string.
+pub(super) fn unreadable_kind(object: &Value) -> Option<String> {
+    let unreadable = |field: &str| match object.get(field) {
+        None | Some(Value::Null | Value::String(_)) => None,
+        Some(other) => Some(format!(
+            "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go struct field .{field} of \
+             type string",
+            go_text::json_type(other)
+        )),
+    };
+    unreadable("apiVersion").or_else(|| unreadable("kind"))
 }
 
 fn unrecognized(expected: &GroupVersionKind, why: &str, body: &[u8]) -> Status {
@@ -151,11 +167,12 @@ fn check_kind(
 }
 
 /// Checks the kind of a custom object, which must name it.
-fn check_custom_kind(object: &Value, expected: &GroupVersionKind) -> Result<(), Status> {
+fn check_custom_kind(object: &Value, expected: &GroupVersionKind, body: &[u8]) -> Result<(), Status> {
     let text = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
     if kind.is_empty() {
-        return Err(Status::bad_request("Object 'Kind' is missing in 'object has no kind field '"));
+        let why = format!("Object 'Kind' is missing in '{}'", String::from_utf8_lossy(body));
+        return Err(Status::unrecognized_body(&expected.kind, &why, body));
     }
     if !api_version.is_empty() && api_version != expected.api_version() {
         return Err(Status::api_version_mismatch(api_version, &expected.api_version()));

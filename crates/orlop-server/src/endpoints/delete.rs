@@ -33,6 +33,9 @@ pub(crate) struct DeleteOptions {
     resource_version: Option<String>,
 }
 
+/// Group of CustomResourceDefinitions.
+const DEFINITIONS: &str = "apiextensions.k8s.io";
+
 impl DeleteOptions {
     /// Parses and validates the options from the body, or from the query if there is none.
     pub(super) fn of(request: &Request) -> Result<Self, Status> {
@@ -233,6 +236,12 @@ fn check_preconditions(
         if let Some(wanted) = wanted
             && wanted != found
         {
+            if request.kind.gvk.group == DEFINITIONS {
+                let why = format!(
+                    "precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}"
+                );
+                return Err(Status::conflict(&request.kind.group_resource(), name, &why));
+            }
             return Err(Status::conflict_delete(&request.kind.group_kind(), name, what, wanted, found));
         }
     }
@@ -288,6 +297,11 @@ fn mark(request: &Request, object: &mut Value, grace: i64) {
         let ends = Time::from_unix(now().unix_seconds + grace);
         let meta = metadata_mut(object);
         meta.insert("deletionTimestamp".into(), ends.to_string().into());
+        if request.kind.gvk.group == DEFINITIONS {
+            // A definition's delete is its finalizer's, without a grace period.
+            request.kind.strategy.mark_terminating(object);
+            return;
+        }
         meta.insert("deletionGracePeriodSeconds".into(), grace.into());
         let generation = meta.get("generation").and_then(Value::as_i64).unwrap_or(0);
         if generation > 0 && !already {

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use http::Response;
-use orlop_api::{continue_token::ContinueToken, status::Status};
+use orlop_api::{continue_token::ContinueToken, fields, labels, status::Status};
 use orlop_store::{EncodedPage, Error, Pages, Read, ReadResult, Revision, RowEncoder};
 use serde_json::{Value, json};
 
@@ -16,9 +16,9 @@ use super::{
     list_stream::{ListPages, respond},
 };
 use crate::{
-    http::body::Body,
+    http::{body::Body, query::Query},
     registry::Found,
-    request::resource_version::Moment,
+    request::{options::check_list, resource_version::Moment},
     storage::{selection::Selection, status_from_store_error},
 };
 
@@ -41,11 +41,20 @@ pub(super) async fn list(request: Request) -> Result<Response<Body>, Status> {
     respond(ListPages::new(request, listing)?).await
 }
 
+/// Returns the error of a request whose selectors are refused: options are validated after the selectors are parsed, and
+/// before their fields are looked up.
+pub(super) fn refused_selection(query: &Query, watch: bool, refused: Status) -> Status {
+    let parses = labels::parse(query.text("labelSelector")).is_ok()
+        && fields::Selector::parse(query.text("fieldSelector")).is_ok();
+    check_list(query, watch).err().filter(|_| parses).unwrap_or(refused)
+}
+
 impl Listing {
     pub(super) async fn begin(request: &Request) -> Result<Self, Status> {
         let (kind, query) = (&request.kind, &request.query);
         let mut selection =
-            Selection::of(&request.cluster.objects, kind, &request.attributes.namespace, "", query)?;
+            Selection::of(&request.cluster.objects, kind, &request.attributes.namespace, "", query)
+                .map_err(|refused| refused_selection(query, false, refused))?;
         query.number("timeoutSeconds")?;
         let limit = usize::try_from(query.number("limit")?.unwrap_or(0)).unwrap_or(0);
         let mut pinned = None;

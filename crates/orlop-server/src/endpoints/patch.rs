@@ -115,6 +115,15 @@ impl Patch {
             Change::Merge(patch) => merge_patch(old, patch),
             Change::Strategic(patch) => strategic_merge_patch(old, patch, body_schema.schema),
         }?;
+        if let Change::Strategic(patch) = change
+            && let Some(other) = ["apiVersion", "kind"]
+                .iter()
+                .filter_map(|field| patch.get(field))
+                .find(|value| !matches!(value, Value::Null | Value::String(_)))
+        {
+            let why = format!("cannot convert {} to string", go_text::type_name(other));
+            return Err(self.refusal(&patched, &why));
+        }
         if let (Change::Strategic(_), Value::Object(map)) = (change, &mut patched) {
             // A strategic merge cannot change the kind.
             name_kind(map, kind);
@@ -231,9 +240,7 @@ impl Change {
             if strictly && media_type != STRATEGIC { undecodable(why) } else { Status::bad_request(why) }
         };
         let decoded = decode::json(body).map_err(|error| match error {
-            DecodeError::Json(_) if !strictly && media_type == MERGE => {
-                Status::bad_request("Invalid JSON Patch")
-            }
+            DecodeError::Json(_) => Status::bad_request("invalid JSON patch"),
             other => refused(&other.to_string()),
         })?;
         if media_type == JSON {
@@ -265,17 +272,8 @@ fn undecodable_kind(patched: &Value, custom: bool) -> Option<String> {
     let Value::Object(map) = patched else {
         return Some(decoder::not_an_object(patched));
     };
-    for field in ["apiVersion", "kind"] {
-        match map.get(field) {
-            None | Some(Value::Null | Value::String(_)) => {}
-            Some(other) => {
-                let found = go_text::json_type(other);
-                return Some(format!(
-                    "couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go struct \
-                     field .{field} of type string"
-                ));
-            }
-        }
+    if let Some(why) = decoder::unreadable_kind(patched) {
+        return Some(why);
     }
     let is_absent = |field: &str| map.get(field).and_then(Value::as_str).unwrap_or_default().is_empty();
     if custom && is_absent("kind") {

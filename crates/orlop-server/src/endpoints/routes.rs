@@ -83,6 +83,10 @@ pub(crate) async fn route(
     if !attributes.rest.is_empty() && attributes.subresource != Some(Subresource::Proxy) {
         return Err(Status::resource_unknown());
     }
+    let subresource = attributes.subresource.as_ref().map(Subresource::as_str);
+    if subresource.is_some_and(|subresource| kind.subresource(subresource).is_none()) {
+        return Err(Status::resource_unknown());
+    }
     if !has_method(&kind, &attributes) {
         // Kubernetes' handler of custom resources has no routes: it passes on what it does not serve.
         let is_passed_on = kind.flags.custom && kind.namespaced && namespace.is_empty();
@@ -136,6 +140,13 @@ async fn page(server: &Endpoints, parts: &Parts, query: &Query) -> Result<Respon
         // Health answers any method, also for checks that do not exist.
         ["healthz" | "livez" | "readyz", ..] => {
             Ok(health::answer(&server.health, cluster, &segments, query).await)
+        }
+        ["version", _, ..] => Err(Status::resource_unknown()),
+        // The aggregator answers any method there.
+        ["apis"] | ["apis", _] => discovery::answer(cluster, &segments, &parts.headers),
+        ["api" | "apis", ..] if !reads => {
+            let page = discovery::answer(cluster, &segments, &parts.headers)?;
+            if page.status().is_success() { Err(Status::method_unknown()) } else { Ok(page) }
         }
         known if !reads && is_page(known) => Err(Status::method_unknown()),
         ["version"] => {

@@ -28,6 +28,14 @@ pub(super) fn set_replicas(request: &Request, object: &mut Value, scale: &Value)
 /// Returns the replicas of a scale.
 fn replicas(request: &Request, scale: &Value) -> Result<i32, Status> {
     let asked = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
+    if asked < 0
+        && let Some(paths) = request.kind.strategy.scale()
+    {
+        // A custom resource is validated as a whole.
+        let path = FieldPath::root(paths.spec_replicas_path.as_str());
+        let error = FieldError::invalid(&path, asked, "should be a non-negative integer");
+        return Err(Status::invalid(&request.kind.group_kind(), &request.attributes.name, &[error]));
+    }
     if asked < 0 {
         let path = FieldPath::root("spec").child("replicas");
         let error = FieldError::invalid(&path, asked, "must be greater than or equal to 0");

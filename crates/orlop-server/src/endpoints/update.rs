@@ -133,7 +133,11 @@ async fn compare_and_swap(
         if writer == Writer::Client {
             parameter_access::check(request, &object, Some(&old)).await?;
         }
-        kind.strategy.warnings_on_update(&object, &old).into_iter().for_each(|warning| request.warn(warning));
+        // Writes of a subresource are not warned of.
+        if request.attributes.subresource.is_none() {
+            let warnings = kind.strategy.warnings_on_update(&object, &old);
+            warnings.into_iter().for_each(|warning| request.warn(warning));
+        }
         if writer == Writer::Client {
             admission::validate(request, &object, Some(&old)).await?;
         }

@@ -141,8 +141,11 @@ impl Kind {
         GroupResource::new(self.gvk.group.clone(), self.resource.clone())
     }
 
-    /// Returns group and kind: `Deployment.apps`.
+    /// Returns group and kind: `Deployment.apps`. The Events of both groups are one kind, of the core group.
     pub fn group_kind(&self) -> GroupKind {
+        if self.gvk.group == "events.k8s.io" {
+            return GroupKind::new("", self.gvk.kind.clone());
+        }
         self.gvk.group_kind()
     }
 

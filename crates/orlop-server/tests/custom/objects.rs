@@ -155,7 +155,7 @@ async fn scale_uses_the_paths_of_the_definition() {
     server.replace(&scale, &scale_object).await.ok();
     let message = server.merge(&scale, json!({"spec": {"replicas": -1}})).await.refused(422);
     assert!(
-        message.contains("spec.replicas: Invalid value: -1: must be greater than or equal to 0"),
+        message.contains(".spec.count: Invalid value: -1: should be a non-negative integer"),
         "{message}"
     );
 }
@@ -413,7 +413,8 @@ async fn custom_object_names_its_kind_and_version() {
     let server = serving(json!({}), |_| {}).await;
     let group = widget("v1", "a", json!({}))["apiVersion"].as_str().unwrap().replace("/v1", "");
     let message = server.create(&path("v1"), &json!({})).await.refused(400);
-    assert_eq!(message, "Object 'Kind' is missing in 'object has no kind field '");
+    let missing = "Object 'Kind' is missing in '{}' ({})";
+    assert_eq!(message, format!("the object provided is unrecognized (must be of type Widget): {missing}"));
     let other_version = widget("v9", "a", json!({}));
     let message = server.create(&path("v1"), &other_version).await.refused(400);
     assert_eq!(

@@ -107,7 +107,9 @@ fn set_http_get_defaults(handler: &mut Value) {
 /// Returns `Always` for an image without a tag or with `latest`, else `IfNotPresent`.
 fn default_pull_policy(image: &str) -> &'static str {
     let name = image.rsplit('/').next().unwrap_or_default();
-    if image.contains('@') {
+    // A name that does not parse has no tag.
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/:@[]".contains(&byte);
+    if image.contains('@') || image.is_empty() || !image.bytes().all(is_part) {
         return "IfNotPresent";
     }
     match name.split_once(':') {
@@ -170,6 +172,7 @@ mod tests {
             ("registry:5000/nginx", "Always"),
             ("registry:5000/nginx:1", "IfNotPresent"),
             ("nginx@sha256:0123", "IfNotPresent"),
+            ("not an image", "IfNotPresent"),
         ] {
             assert_eq!(default_pull_policy(image), expected, "{image}");
         }
