@@ -79,6 +79,14 @@ fn validate_names(object: &Value) -> Vec<FieldError> {
     errors
 }
 
+/// Validates the name of a ClusterTrustBundle that another object refers to. The name tells its signer.
+pub(crate) fn validate_bundle_name(name: &str, path: &FieldPath) -> Vec<FieldError> {
+    let signer = name.rsplit_once(':').map_or(String::new(), |(signer, _)| signer.replace(':', "/"));
+    let problems = name_problems(name, &signer, false);
+    let detail = |problem: &String| format!("not a valid clustertrustbundlename: {problem}");
+    validation::invalid_for_each(path, name, problems.iter().map(detail).collect())
+}
+
 fn name_problems(name: &str, signer: &str, is_prefix: bool) -> Vec<String> {
     let subdomain = |name: &str| {
         // A generated suffix completes a prefix that ends with a hyphen.

@@ -5,6 +5,9 @@ mod cluster_trust_bundle;
 mod pod_certificate_request;
 mod signing_conditions;
 
+pub(crate) use self::{
+    certificate_signing_request::validate_signer_name, cluster_trust_bundle::validate_bundle_name,
+};
 use crate::BuiltinKind;
 
 pub(crate) const KINDS: &[BuiltinKind] =

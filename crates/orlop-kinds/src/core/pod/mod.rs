@@ -7,6 +7,7 @@ mod environment;
 mod legacy_volumes;
 mod pod_resources;
 mod probes;
+mod projected_volumes;
 mod resources;
 mod scheduling;
 mod security;

@@ -1,11 +1,9 @@
 //! Validation of volumes and volume mounts.
 
-use std::collections::HashSet;
-
 use orlop_api::field_error::{FieldError, FieldPath};
 use serde_json::Value;
 
-use super::{environment, legacy_volumes};
+use super::{environment, legacy_volumes, projected_volumes::validate_projected};
 use crate::{
     accessors::{flag, list, mark_repeated, present, text},
     core::persistent_volume_claim,
@@ -130,63 +128,12 @@ pub(crate) fn validate_source(kind: &str, source: &Value, path: &FieldPath) -> V
     }
 }
 
-fn validate_projected(source: &Value, path: &FieldPath) -> Vec<FieldError> {
-    let whole = path;
-    let mut errors: Vec<FieldError> = validate_file_mode(source, "defaultMode", path).into_iter().collect();
-    let mut taken = HashSet::new();
-    for (index, part) in list(source, "/sources").iter().enumerate() {
-        let at = path.child("sources").index(index);
-        for (kind, value) in part.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null()) {
-            let path = at.child(kind);
-            match kind.as_str() {
-                "secret" | "configMap" => {
-                    errors.extend(validation::require_text(value, "name", &path));
-                    errors.extend(validation::validate_items(value, "items", &path, validate_key_to_path));
-                    for file in list(value, "/items").iter().map(|item| text(item, "/path")) {
-                        if !taken.insert(file) {
-                            let detail = "conflicting duplicate paths";
-                            errors.push(FieldError::invalid(whole, text(value, "/name"), detail));
-                        }
-                    }
-                }
-                "downwardAPI" => {
-                    errors.extend(
-                        list(value, "/items").iter().flat_map(|item| validate_downward_api_file(item, &path)),
-                    );
-                }
-                "serviceAccountToken" => errors.extend(validate_token_projection(value, &path)),
-                _ => {}
-            }
-        }
-    }
-    errors
-}
-
-fn validate_token_projection(token: &Value, path: &FieldPath) -> Vec<FieldError> {
-    const SECONDS_MIN: i64 = 600;
-    const SECONDS_MAX: i64 = 1 << 32;
-    let mut errors = Vec::new();
-    let seconds = token.get("expirationSeconds").and_then(Value::as_i64).unwrap_or_default();
-    if seconds < SECONDS_MIN {
-        let detail = "may not specify a duration less than 10 minutes";
-        errors.push(FieldError::invalid(&path.child("expirationSeconds"), seconds, detail));
-    } else if seconds > SECONDS_MAX {
-        let detail = "may not specify a duration larger than 2^32 seconds";
-        errors.push(FieldError::invalid(&path.child("expirationSeconds"), seconds, detail));
-    }
-    match text(token, "/path") {
-        "" => errors.push(FieldError::required(&path.child("path"), "")),
-        given => errors.extend(validate_local_non_reserved_path(given, &path.child("path"))),
-    }
-    errors
-}
-
-fn validate_file_mode(object: &Value, field: &str, path: &FieldPath) -> Option<FieldError> {
+pub(super) fn validate_file_mode(object: &Value, field: &str, path: &FieldPath) -> Option<FieldError> {
     let mode = object.get(field)?.as_i64()?;
     (!(0..=FILE_MODE_MAX).contains(&mode)).then(|| FieldError::invalid(&path.child(field), mode, FILE_MODE))
 }
 
-fn validate_key_to_path(item: &Value, path: &FieldPath) -> Vec<FieldError> {
+pub(super) fn validate_key_to_path(item: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors: Vec<FieldError> =
         ["key", "path"].iter().filter_map(|field| validation::require_text(item, field, path)).collect();
     errors.extend(validate_local_non_reserved_path(text(item, "/path"), &path.child("path")));
@@ -194,7 +141,7 @@ fn validate_key_to_path(item: &Value, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-fn validate_downward_api_file(item: &Value, path: &FieldPath) -> Vec<FieldError> {
+pub(super) fn validate_downward_api_file(item: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors: Vec<FieldError> = validation::require_text(item, "path", path).into_iter().collect();
     errors.extend(validate_local_non_reserved_path(text(item, "/path"), &path.child("path")));
     errors.extend(environment::validate_volume_field(item, path));
@@ -220,7 +167,7 @@ pub(crate) fn validate_local_descending_path(given: &str, path: &FieldPath) -> V
 }
 
 /// Validates a relative path without `..` that does not start with a reserved name.
-fn validate_local_non_reserved_path(given: &str, path: &FieldPath) -> Vec<FieldError> {
+pub(super) fn validate_local_non_reserved_path(given: &str, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = validate_local_descending_path(given, path);
     if given.starts_with("..") && !given.starts_with("../") {
         errors.push(FieldError::invalid(path, given, "must not start with '..'"));
