@@ -234,3 +234,77 @@ async fn changed_configuration_takes_effect_and_a_broken_one_does_not() {
     assert_eq!(file.reloads().failed(), 4);
     assert!(ConfigurationFile::load(&folder.path().join("missing"), &[]).is_err());
 }
+
+#[tokio::test]
+async fn groups_are_fetched_from_where_the_token_says() {
+    let (key, claims_key) = (key(), key());
+    let issuer = Issuer::start(&key).await;
+    let (url, token_keys) = (issuer.server.url(), KeySet::new(vec![key.public_key().clone()]).to_json());
+    let text = issuer.text("sub") + "    groups: {claim: groups, prefix: 'oidc:'}\n";
+    let authenticator = start(&AuthenticationConfiguration::decode(&text).unwrap());
+    // The claims are by an issuer of their own, below the path /claims.
+    let claims_keys = KeySet::new(vec![claims_key.public_key().clone()]).to_json();
+    let distributed = json!({"iss": format!("{url}/claims"), "aud": "api", "sub": "ann", "groups": ["dev", "ops"],
+        "exp": system_clock() + 60});
+    let serve = |answer: Answer| {
+        let (url, token_keys, claims_keys) = (url.clone(), token_keys.clone(), claims_keys.clone());
+        issuer.server.answer(move |asked| match asked.path() {
+            "/.well-known/openid-configuration" => {
+                Answer::Json(200, json!({"issuer": url, "jwks_uri": format!("{url}/keys")}))
+            }
+            "/claims/.well-known/openid-configuration" => Answer::Json(
+                200,
+                json!({"issuer": format!("{url}/claims"), "jwks_uri": format!("{url}/claims/keys")}),
+            ),
+            "/keys" => Answer::Json(200, token_keys.clone()),
+            "/claims/keys" => Answer::Json(200, claims_keys.clone()),
+            "/groups" if asked.headers.get("authorization").is_some_and(|value| value == "Bearer secret") => {
+                answer.clone()
+            }
+            _ => Answer::Text(403, "", String::new()),
+        });
+    };
+    let plain = |text: String| Answer::Text(200, "content-type: application/jwt\r\n", text);
+    serve(plain(claims_key.sign(&distributed).unwrap()));
+    authenticator.ready().await;
+    let with_source = |source: Value| {
+        let mut claims = issuer.claims();
+        claims["_claim_names"] = json!({"groups": "src"});
+        claims["_claim_sources"] = json!({"src": source});
+        key.sign(&claims).unwrap()
+    };
+    let endpoint = format!("{url}/groups");
+    let good = with_source(json!({"endpoint": endpoint, "access_token": "secret"}));
+    let found = authenticator.authenticate(&good, &[]).await.unwrap().unwrap();
+    assert_eq!(found.user.groups, ["oidc:dev", "oidc:ops"]);
+    for source in [
+        json!({"endpoint": endpoint, "access_token": "wrong"}),
+        json!({"endpoint": endpoint}),
+        json!({"endpoint": "http://127.0.0.1/groups", "access_token": "secret"}),
+    ] {
+        let refused = ask(&authenticator, &with_source(source.clone())).await.unwrap_err();
+        assert!(refused.contains("could not expand distributed claims"), "{source}: {refused}");
+    }
+    let changed = |name: &str, value: Value| {
+        let mut claims = distributed.clone();
+        match value {
+            Value::Null => drop(claims.as_object_mut().unwrap().remove(name)),
+            value => claims[name] = value,
+        }
+        claims_key.sign(&claims).unwrap()
+    };
+    for (lie, answer) in [
+        ("forged", plain(key.sign(&distributed).unwrap())),
+        ("expired", plain(changed("exp", json!(system_clock() - 1)))),
+        ("another audience", plain(changed("aud", json!("other")))),
+        ("an issuer that does not exist", plain(changed("iss", json!(format!("{url}/none"))))),
+        ("without the claim", plain(changed("groups", Value::Null))),
+        ("nonsense", plain("<html>".to_owned())),
+        ("redirect", Answer::Text(302, "location: https://evil/\r\n", String::new())),
+        ("cut", Answer::Cut),
+    ] {
+        serve(answer);
+        let refused = ask(&authenticator, &good).await.unwrap_err();
+        assert!(refused.contains("could not expand distributed claims"), "{lie}: {refused}");
+    }
+}

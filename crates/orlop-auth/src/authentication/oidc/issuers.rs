@@ -8,19 +8,19 @@ use orlop_api::field_error::{FieldError, FieldPath};
 use super::{
     claims,
     config::{AuthenticationConfiguration, JwtConfiguration},
+    distributed::ClaimResolver,
     provider::Provider,
     validation::{Compiled, compile, validate},
+    verification::Verification,
 };
 use crate::{
     authenticator::{Authenticated, AuthenticationError, Outcome, TokenAuthenticator},
-    jose::{Algorithm, Token, seconds},
+    jose::{Algorithm, Token},
     time::{Clock, system_clock},
 };
 
 /// Pause between attempts to discover an issuer.
 const DISCOVERY_INTERVAL: Duration = Duration::from_secs(10);
-/// Seconds by which a token's `nbf` may be in the future.
-const NOT_BEFORE_LEEWAY_SECONDS: i64 = 60;
 /// An alias of Google's issuer in tokens.
 const GOOGLE: (&str, &str) = ("accounts.google.com", "https://accounts.google.com");
 
@@ -38,8 +38,9 @@ struct JwtIssuer {
     configuration: JwtConfiguration,
     compiled: Compiled,
     provider: Provider,
-    algorithms: Vec<Algorithm>,
-    clock: Clock,
+    verification: Verification,
+    /// Fetches groups that are elsewhere.
+    resolver: Option<ClaimResolver>,
 }
 
 #[derive(Debug)]
@@ -70,9 +71,15 @@ impl JwtIssuers {
             issuers.push(Arc::new(JwtIssuer {
                 compiled: compile(jwt, &path, disallowed_issuers)?,
                 provider: Provider::new(&jwt.issuer),
+                verification: Verification {
+                    audiences: jwt.issuer.audiences.clone(),
+                    algorithms: algorithms.to_vec(),
+                    clock: clock.unwrap_or(system_clock),
+                },
+                resolver: Some(jwt.claim_mappings.groups.claim.clone())
+                    .filter(|claim| !claim.is_empty())
+                    .map(|claim| ClaimResolver::new(claim, &jwt.issuer)),
                 configuration: jwt.clone(),
-                algorithms: algorithms.to_vec(),
-                clock: clock.unwrap_or(system_clock),
             }));
         }
         let discover = |issuer: &Arc<JwtIssuer>| AbortOnDrop(tokio::spawn(discover(issuer.clone())));
@@ -114,38 +121,14 @@ impl JwtIssuer {
             return Err("oidc: authenticator not initialized".to_owned());
         }
         let failed = |why: String| format!("oidc: verify token: {why}");
-        let expires = self.check(&token).map_err(failed)?;
+        let expires = self.verification.check(&token).map_err(failed)?;
         self.provider.verify(&token).await.map_err(failed)?;
-        let user = claims::user(&self.configuration, &self.compiled, token.into_claims())?;
+        let mut claims = token.into_claims();
+        if let Some(resolver) = &self.resolver {
+            let expanded = resolver.expand(&mut claims, &self.provider, &self.verification).await;
+            expanded.map_err(|why| format!("oidc: could not expand distributed claims: {why}"))?;
+        }
+        let user = claims::user(&self.configuration, &self.compiled, claims)?;
         Ok(Authenticated { expires: Some(expires), ..Authenticated::user(user) })
-    }
-
-    /// Checks audiences, times and algorithm. Returns when the token expires.
-    fn check(&self, token: &Token<'_>) -> Result<i64, String> {
-        let (accepted, audiences) = (&self.configuration.issuer.audiences, token.audiences());
-        if !audiences.iter().any(|audience| accepted.contains(audience)) {
-            return Err(match accepted.as_slice() {
-                [one] => format!("oidc: expected audience {one:?} got {audiences:?}"),
-                many => format!("oidc: expected audience in {many:?} got {audiences:?}"),
-            });
-        }
-        let now = (self.clock)();
-        let malformed = |why: String| format!("oidc: failed to unmarshal claims: {why}");
-        let expires = seconds(token.claims(), "exp").map_err(malformed)?.unwrap_or(0);
-        if expires < now {
-            return Err(format!("oidc: token is expired (Token Expiry: {expires})"));
-        }
-        let not_before = seconds(token.claims(), "nbf").map_err(malformed)?;
-        if let Some(not_before) = not_before.filter(|from| now + NOT_BEFORE_LEEWAY_SECONDS < *from) {
-            return Err(format!("oidc: current time {now} before the nbf (not before) time: {not_before}"));
-        }
-        if !token.algorithm().is_some_and(|algorithm| self.algorithms.contains(&algorithm)) {
-            let expected: Vec<&str> = self.algorithms.iter().map(|algorithm| algorithm.name()).collect();
-            return Err(format!(
-                "oidc: id token signed with unsupported algorithm, expected {expected:?} got {:?}",
-                token.algorithm_name()
-            ));
-        }
-        Ok(expires)
     }
 }

@@ -5,11 +5,13 @@
 
 mod claims;
 mod config;
+mod distributed;
 mod expressions;
 mod issuers;
 mod provider;
 mod reload;
 mod validation;
+mod verification;
 
 pub use config::{
     AnonymousConfiguration, AuthenticationConfiguration, ClaimMappings, ClaimOrExpression,

@@ -6,7 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{Request, header};
+use http::{Request, header, request::Builder};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -116,10 +116,26 @@ impl Provider {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Fetches a token with distributed claims.
+    pub(super) async fn fetch_claims(&self, url: &str, access_token: &str) -> Result<String, String> {
+        let (origin, path) = https(url)?;
+        let request = Request::get(&path);
+        let request = match access_token {
+            "" => request,
+            token => request.header(header::AUTHORIZATION, format!("Bearer {token}")),
+        };
+        let answer = self.send(url, &origin, request).await?;
+        let undecodable = |_| "could not decode distributed claim response".to_owned();
+        String::from_utf8(answer.body.to_vec()).map_err(undecodable)
+    }
+
     async fn get(&self, url: &str, origin: &Origin, path: &str) -> Result<Answer, String> {
+        self.send(url, origin, Request::get(path).header(header::ACCEPT, "application/json")).await
+    }
+
+    async fn send(&self, url: &str, origin: &Origin, request: Builder) -> Result<Answer, String> {
         let failed = |why: &dyn std::fmt::Display| format!("Get {url:?}: {why}");
-        let request = Request::get(path).header(header::ACCEPT, "application/json").body(Bytes::new());
-        let request = request.map_err(|error| failed(&error))?;
+        let request = request.body(Bytes::new()).map_err(|error| failed(&error))?;
         let sent = tokio::time::timeout(TIMEOUT, self.transport.send(origin, request)).await;
         let answer =
             sent.map_err(|_| failed(&"context deadline exceeded"))?.map_err(|failure| failed(&failure))?;
