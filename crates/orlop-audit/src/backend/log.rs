@@ -9,7 +9,7 @@ use std::{
     path::PathBuf,
     pin::Pin,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
@@ -18,11 +18,14 @@ use tokio::sync::watch;
 use super::{
     Backend, BatchOptions, Mode, Ticket, TruncateOptions,
     rotation::{RotatingFile, RotationOptions},
+    throttle::TokenBucket,
 };
 use crate::metrics::{Metrics, Plugin};
 
 /// Bytes of events that wait for the disk.
 const BUFFER_BYTES_MAX: usize = 64 << 20;
+/// Longest time that an event waits for others.
+const WAIT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// Time to write what is queued when the server stops.
 const CLOSE_MAX: Duration = Duration::from_secs(10);
 
@@ -44,7 +47,7 @@ pub struct LogOptions {
     pub rotation: RotationOptions,
     /// Format of the lines.
     pub format: Format,
-    /// Mode and queue. A batch is whatever is queued when the last one is written.
+    /// Mode, queue and batches.
     pub batch: BatchOptions,
     /// Limits on the size of events.
     pub truncate: Option<TruncateOptions>,
@@ -97,9 +100,9 @@ impl LogBackend {
         let mut output = Output::open(&options)?;
         let shared = Arc::new(Shared { queue: Mutex::default(), filled: Condvar::new(), metrics });
         let (progress, written) = watch::channel(Progress::default());
-        let queue = shared.clone();
+        let (queue, batch) = (shared.clone(), options.batch);
         std::thread::Builder::new().name("orlop-audit-log".into()).spawn(move || {
-            write_batches(&queue, &mut output, &progress);
+            write_batches(&queue, batch, &mut output, &progress);
             progress.send_modify(|progress| progress.ended = true);
         })?;
         Ok(Self { shared, written, options })
@@ -165,22 +168,61 @@ impl Backend for LogBackend {
     }
 }
 
-/// Writes everything queued, again and again, until the backend closes.
-fn write_batches(shared: &Shared, output: &mut Output, progress: &watch::Sender<Progress>) {
+impl Queue {
+    /// Moves the first events to `lines`, at most `events_max`. Returns their number and that of the last one.
+    fn take(&mut self, events_max: usize, lines: &mut Vec<u8>) -> (usize, u64) {
+        if self.events <= events_max {
+            std::mem::swap(lines, &mut self.lines);
+            return (std::mem::take(&mut self.events), self.last);
+        }
+        let ends = self.lines.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
+        let end = ends.map(|(index, _)| index + 1).nth(events_max - 1).unwrap_or(self.lines.len());
+        lines.extend(self.lines.drain(..end));
+        self.events -= events_max;
+        (events_max, self.last - self.events as u64)
+    }
+}
+
+/// Waits for a batch. Returns the number of its events and that of the last one; `None` once the backend closed.
+fn next_batch(shared: &Shared, batch: BatchOptions, lines: &mut Vec<u8>) -> Option<(usize, u64)> {
+    let is_batch = batch.mode == Mode::Batch;
+    let events_max = if is_batch { batch.batch_events_max.max(1) } else { usize::MAX };
+    let mut queue = shared.queue();
+    while queue.events == 0 {
+        if queue.closed {
+            return None;
+        }
+        queue = shared.filled.wait(queue).unwrap_or_else(PoisonError::into_inner);
+    }
+    let deadline = Instant::now() + batch.batch_wait_max.min(WAIT_MAX);
+    while is_batch && queue.events < events_max && !queue.closed {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        queue = shared.filled.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner).0;
+    }
+    Some(queue.take(events_max, lines))
+}
+
+/// Writes batches until the backend closes.
+fn write_batches(
+    shared: &Shared,
+    batch: BatchOptions,
+    output: &mut Output,
+    progress: &watch::Sender<Progress>,
+) {
     let mut lines = Vec::new();
+    let mut bucket = batch.throttle.filter(|_| batch.mode == Mode::Batch).map(TokenBucket::new);
     loop {
         lines.clear();
-        let (events, last) = {
-            let mut queue = shared.queue();
-            while queue.events == 0 {
-                if queue.closed {
-                    return;
-                }
-                queue = shared.filled.wait(queue).unwrap_or_else(PoisonError::into_inner);
-            }
-            std::mem::swap(&mut lines, &mut queue.lines);
-            (std::mem::take(&mut queue.events), queue.last)
-        };
+        let Some((events, last)) = next_batch(shared, batch, &mut lines) else { return };
+        if let Some(bucket) = &mut bucket {
+            let pause = bucket.reserve();
+            // The rest is written at once when the server stops.
+            let is_open = |queue: &mut Queue| !queue.closed;
+            drop(shared.filled.wait_timeout_while(shared.queue(), pause, is_open));
+        }
         let written = output.append(&lines);
         if let Err(error) = &written {
             tracing::error!(%error, events, "cannot write to the audit log: events are lost");
@@ -263,6 +305,26 @@ mod tests {
         }
         log.close().await;
         assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);
+    }
+
+    #[tokio::test]
+    async fn batches_are_limited_in_size_and_rate_and_complete_on_close() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.log");
+        let mut limited = options(path.clone(), Mode::Batch, 100);
+        limited.batch.batch_events_max = 3;
+        limited.batch.batch_wait_max = Duration::from_secs(3600);
+        limited.batch.throttle = Some(super::super::Throttle { qps: 1e-3, burst: 2 });
+        let log = LogBackend::open(limited, Metrics::default()).unwrap();
+        for number in 0..10 {
+            assert!(matches!(log.offer(number.to_string().into()), Ticket::Done(true)));
+        }
+        // The burst is written at once: two batches. The third waits for its turn, the last event for company.
+        let mut written = log.written.clone();
+        written.wait_for(|progress| progress.done >= 6).await.unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "0\n1\n2\n3\n4\n5\n");
+        log.close().await;
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "0\n1\n2\n3\n4\n5\n6\n7\n8\n9\n");
     }
 
     #[tokio::test]

@@ -1,5 +1,7 @@
 //! A token bucket.
 
+use std::time::Duration;
+
 use tokio::time::Instant;
 
 use super::Throttle;
@@ -19,15 +21,18 @@ impl TokenBucket {
 
     /// Takes a token; waits until there is one.
     pub(super) async fn take(&mut self) {
+        tokio::time::sleep(self.reserve()).await;
+    }
+
+    /// Takes a token. Returns the time until there is one.
+    pub(super) fn reserve(&mut self) -> Duration {
         let now = Instant::now();
         let refilled = now.duration_since(self.filled).as_secs_f64() * self.throttle.qps;
         self.tokens = (self.tokens + refilled).min(f64::from(self.throttle.burst));
         self.filled = now;
         self.tokens -= 1.0;
-        if self.tokens < 0.0 {
-            let seconds = -self.tokens / self.throttle.qps.max(1e-6);
-            tokio::time::sleep(std::time::Duration::from_secs_f64(seconds.min(3600.0))).await;
-        }
+        let seconds = (-self.tokens).max(0.0) / self.throttle.qps.max(1e-6);
+        Duration::from_secs_f64(seconds.min(3600.0))
     }
 }
 

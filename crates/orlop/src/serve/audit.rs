@@ -47,7 +47,8 @@ pub(super) struct AuditOptions {
     audit_log_maxsize: u64,
 
     /// Compress rotated audit logs with gzip.
-    #[arg(long)]
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value = "false", require_equals = true,
+        action = clap::ArgAction::Set, value_name = "BOOL")]
     audit_log_compress: bool,
 
     /// Relation between requests and their events in the log: "batch" queues events, "blocking" answers a request
@@ -59,8 +60,30 @@ pub(super) struct AuditOptions {
     #[arg(long, default_value_t = 10_000, value_name = "COUNT")]
     audit_log_batch_buffer_size: usize,
 
+    /// Events of a batch in the log [default: all that are queued].
+    #[arg(long, value_name = "COUNT")]
+    audit_log_batch_max_size: Option<usize>,
+
+    /// Time that an event waits for others of its batch in the log.
+    #[arg(long, default_value = "0", value_parser = duration::parse, value_name = "TIME")]
+    audit_log_batch_max_wait: Duration,
+
+    /// Limit the rate of batches in the log.
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value = "false", require_equals = true,
+        action = clap::ArgAction::Set, value_name = "BOOL")]
+    audit_log_batch_throttle_enable: bool,
+
+    /// Batches a second in the log, on average.
+    #[arg(long, default_value_t = 10.0, value_name = "RATE")]
+    audit_log_batch_throttle_qps: f64,
+
+    /// Batches at once in the log after a pause.
+    #[arg(long, default_value_t = 15, value_name = "COUNT")]
+    audit_log_batch_throttle_burst: u32,
+
     /// Leave the objects out of events that are too large for the log.
-    #[arg(long)]
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value = "false", require_equals = true,
+        action = clap::ArgAction::Set, value_name = "BOOL")]
     audit_log_truncate_enabled: bool,
 
     /// Bytes of an event in the log.
@@ -80,7 +103,7 @@ pub(super) struct AuditOptions {
     audit_webhook_config_file: Option<PathBuf>,
 
     /// Time before the second attempt to post events.
-    #[arg(long, default_value = "10s", value_parser = duration::parse, value_name = "TIME")]
+    #[arg(long, alias = "audit-webhook-batch-initial-backoff", default_value = "10s", value_parser = duration::parse, value_name = "TIME")]
     audit_webhook_initial_backoff: Duration,
 
     /// Relation between requests and their events to the webhook, as --audit-log-mode.
@@ -100,7 +123,8 @@ pub(super) struct AuditOptions {
     audit_webhook_batch_max_wait: Duration,
 
     /// Limit the rate of batches.
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL")]
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value = "true", require_equals = true,
+        action = clap::ArgAction::Set, value_name = "BOOL")]
     audit_webhook_batch_throttle_enable: bool,
 
     /// Batches a second, on average.
@@ -112,7 +136,8 @@ pub(super) struct AuditOptions {
     audit_webhook_batch_throttle_burst: u32,
 
     /// Leave the objects out of events that are too large for the webhook.
-    #[arg(long)]
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value = "false", require_equals = true,
+        action = clap::ArgAction::Set, value_name = "BOOL")]
     audit_webhook_truncate_enabled: bool,
 
     /// Bytes of an event to the webhook.
@@ -173,9 +198,17 @@ impl AuditOptions {
             batch: BatchOptions {
                 mode: mode(&self.audit_log_mode),
                 buffer_events_max: positive("log buffer size", self.audit_log_batch_buffer_size)?,
-                batch_events_max: usize::MAX,
-                batch_wait_max: Duration::ZERO,
-                throttle: None,
+                batch_events_max: match self.audit_log_batch_max_size {
+                    Some(size) => positive("log max batch size", size)?,
+                    None => usize::MAX,
+                },
+                batch_wait_max: self.audit_log_batch_max_wait,
+                throttle: throttle(
+                    "log",
+                    self.audit_log_batch_throttle_enable,
+                    self.audit_log_batch_throttle_qps,
+                    self.audit_log_batch_throttle_burst,
+                )?,
             },
             truncate: truncate(
                 "log",
@@ -187,17 +220,6 @@ impl AuditOptions {
     }
 
     fn webhook(&self, kubeconfig: PathBuf) -> anyhow::Result<WebhookOptions> {
-        let throttle = Throttle {
-            qps: self.audit_webhook_batch_throttle_qps,
-            burst: self.audit_webhook_batch_throttle_burst,
-        };
-        let throttled = self.audit_webhook_batch_throttle_enable;
-        if throttled && !(throttle.qps > 0.0 && throttle.qps.is_finite()) {
-            bail!("invalid audit batch webhook throttle QPS {}, must be a positive number", throttle.qps);
-        }
-        if throttled && throttle.burst == 0 {
-            bail!("invalid audit batch webhook throttle burst 0, must be a positive number");
-        }
         Ok(WebhookOptions {
             kubeconfig,
             initial_backoff: self.audit_webhook_initial_backoff,
@@ -206,7 +228,12 @@ impl AuditOptions {
                 buffer_events_max: positive("webhook buffer size", self.audit_webhook_batch_buffer_size)?,
                 batch_events_max: positive("webhook max batch size", self.audit_webhook_batch_max_size)?,
                 batch_wait_max: self.audit_webhook_batch_max_wait,
-                throttle: throttled.then_some(throttle),
+                throttle: throttle(
+                    "webhook",
+                    self.audit_webhook_batch_throttle_enable,
+                    self.audit_webhook_batch_throttle_qps,
+                    self.audit_webhook_batch_throttle_burst,
+                )?,
             },
             truncate: truncate(
                 "webhook",
@@ -231,6 +258,16 @@ fn positive(what: &str, number: usize) -> anyhow::Result<usize> {
         bail!("invalid audit batch {what} 0, must be a positive number");
     }
     Ok(number)
+}
+
+fn throttle(plugin: &str, enabled: bool, qps: f64, burst: u32) -> anyhow::Result<Option<Throttle>> {
+    if enabled && !(qps > 0.0 && qps.is_finite()) {
+        bail!("invalid audit batch {plugin} throttle QPS {qps}, must be a positive number");
+    }
+    if enabled && burst == 0 {
+        bail!("invalid audit batch {plugin} throttle burst 0, must be a positive number");
+    }
+    Ok(enabled.then_some(Throttle { qps, burst }))
 }
 
 fn truncate(
