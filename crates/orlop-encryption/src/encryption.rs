@@ -9,17 +9,19 @@ use std::{
     fmt,
     path::{Path, PathBuf},
     sync::{Arc, PoisonError, RwLock},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use aws_lc_rs::hmac;
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use orlop_store::{Decoded, KeyRange, Put, Read, Store, Transformer, Txn};
+use prometheus_client::registry::Registry;
 
 use crate::{
     config::{self, ConfigError},
     kms::KmsTiming,
+    metrics::{Direction, Metrics},
     provider::ENCRYPTED,
     resources::{Attempt, Providers, Resources},
 };
@@ -39,6 +41,7 @@ const TERM_BYTES: usize = 16;
 pub struct Encryption {
     path: PathBuf,
     timing: KmsTiming,
+    metrics: Metrics,
     resources: RwLock<Arc<Resources>>,
     index_key: RwLock<Option<hmac::Key>>,
     /// The file as it was last loaded.
@@ -56,10 +59,12 @@ impl Encryption {
     pub fn load(path: &Path, timing: KmsTiming) -> BoxFuture<'_, Result<Arc<Self>, ConfigError>> {
         Box::pin(async move {
             let bytes = config::read(path)?;
-            let resources = Resources::build(&bytes, timing).await?;
+            let metrics = Metrics::default();
+            let resources = Resources::build(&bytes, timing, &metrics).await?;
             Ok(Arc::new(Self {
                 path: path.to_owned(),
                 timing,
+                metrics,
                 resources: RwLock::new(Arc::new(resources)),
                 index_key: RwLock::default(),
                 loaded: tokio::sync::Mutex::new(bytes),
@@ -131,7 +136,11 @@ impl Encryption {
             loop {
                 tokio::time::sleep(RELOAD_INTERVAL).await;
                 let Some(encryption) = encryption.upgrade() else { return };
-                if let Err(error) = encryption.reload(&store).await {
+                let reloaded = encryption.reload(&store).await;
+                if !matches!(reloaded, Ok(false)) {
+                    encryption.metrics.reloaded(reloaded.is_ok());
+                }
+                if let Err(error) = reloaded {
                     tracing::error!(%error, path = %encryption.path.display(), "encryption configuration not reloaded");
                 }
             }
@@ -146,7 +155,7 @@ impl Encryption {
             if bytes == *loaded {
                 return Ok(false);
             }
-            let resources = Arc::new(Resources::build(&bytes, self.timing).await?);
+            let resources = Arc::new(Resources::build(&bytes, self.timing, &self.metrics).await?);
             for plugin in resources.plugins() {
                 plugin.check().await.map_err(ConfigError)?;
             }
@@ -156,6 +165,17 @@ impl Encryption {
             tracing::info!(path = %self.path.display(), "encryption configuration reloaded");
             Ok(true)
         })
+    }
+
+    /// Registers the metrics.
+    pub fn register_metrics(&self, registry: &mut Registry) {
+        self.metrics.register(registry);
+    }
+
+    /// Counts a value that was decoded.
+    fn count_decoded(&self, key: &[u8], stored: &[u8], started: Instant, result: &Result<Decoded, String>) {
+        let stored = result.is_ok().then_some(stored);
+        self.metrics.transformed(Direction::FromStorage, key, stored, started.elapsed());
     }
 
     /// Returns the health of the KMS plugins.
@@ -219,7 +239,13 @@ impl Transformer for Encryption {
 
     fn encode(&self, key: &[u8], value: &[u8]) -> Result<Bytes, String> {
         match self.resources().of_key(key) {
-            Some(providers) => providers.encode(key, value),
+            Some(providers) => {
+                let started = Instant::now();
+                let encoded = providers.encode(key, value);
+                let stored = encoded.as_deref().ok();
+                self.metrics.transformed(Direction::ToStorage, key, stored, started.elapsed());
+                encoded
+            }
             None => Ok(Bytes::copy_from_slice(value)),
         }
     }
@@ -227,8 +253,12 @@ impl Transformer for Encryption {
     fn decode_now(&self, key: &[u8], value: &[u8]) -> Option<Result<Decoded, String>> {
         let resources = self.resources();
         let Some(providers) = resources.of_key(key) else { return Some(unconfigured(key, value)) };
+        let started = Instant::now();
         match providers.decode(key, value) {
-            Attempt::Done(result) => Some(result),
+            Attempt::Done(result) => {
+                self.count_decoded(key, value, started, &result);
+                Some(result)
+            }
             Attempt::NeedsKey(..) => None,
         }
     }
@@ -237,7 +267,12 @@ impl Transformer for Encryption {
         let resources = self.resources();
         match resources.of_key(key) {
             None => unconfigured(key, value),
-            Some(providers) => decode(providers, key, value).await,
+            Some(providers) => {
+                let started = Instant::now();
+                let result = decode(providers, key, value).await;
+                self.count_decoded(key, value, started, &result);
+                result
+            }
         }
     }
 

@@ -5,6 +5,7 @@
 //! ```text
 //! config      the configuration file: decoding and validation
 //! provider    ciphers: aesgcm, aescbc, secretbox, identity
+//! metrics     counters and times
 //! kms         KMS v2 plugins over a unix socket
 //! resources   the providers of each resource
 //! encryption  the transformer of a store, its reload, the key of its index
@@ -16,6 +17,7 @@
 mod config;
 mod encryption;
 mod kms;
+mod metrics;
 mod provider;
 mod resources;
 

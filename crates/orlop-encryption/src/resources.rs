@@ -8,6 +8,7 @@ use orlop_store::Decoded;
 use crate::{
     config::{self, ConfigError, ProviderConfig},
     kms::{KmsTiming, Lookup, NeededKey, Plugin},
+    metrics::Metrics,
     provider::{Algorithm, ENCRYPTED, Keyring},
 };
 
@@ -88,12 +89,16 @@ pub(crate) struct Resources {
 
 impl Resources {
     /// Builds the providers of a configuration, and starts its plugins.
-    pub(crate) async fn build(bytes: &[u8], timing: KmsTiming) -> Result<Self, ConfigError> {
+    pub(crate) async fn build(
+        bytes: &[u8],
+        timing: KmsTiming,
+        metrics: &Metrics,
+    ) -> Result<Self, ConfigError> {
         let mut resources = Self::default();
         for config in config::parse(bytes)? {
             let mut list = Vec::with_capacity(config.providers.len());
             for provider in &config.providers {
-                list.push(Arc::new(resources.provider(provider, timing).await?));
+                list.push(Arc::new(resources.provider(provider, timing, metrics).await?));
             }
             for name in &config.resources {
                 let resource = config::group_resource(name);
@@ -109,10 +114,11 @@ impl Resources {
         &mut self,
         config: &ProviderConfig,
         timing: KmsTiming,
+        metrics: &Metrics,
     ) -> Result<Provider, ConfigError> {
         let ProviderConfig { aesgcm, aescbc, secretbox, identity: _, kms } = config;
         if let Some(config) = kms {
-            let plugin = Plugin::start(config, timing).await;
+            let plugin = Plugin::start(config, timing, metrics).await;
             self.plugins.push(plugin.clone());
             return Ok(Provider::Kms(plugin));
         }
@@ -187,7 +193,7 @@ resources:
 ";
 
     async fn resources(text: &str) -> Resources {
-        Resources::build(text.as_bytes(), KmsTiming::default()).await.unwrap()
+        Resources::build(text.as_bytes(), KmsTiming::default(), &Metrics::default()).await.unwrap()
     }
 
     fn done(attempt: Attempt) -> Result<Decoded, String> {

@@ -1,6 +1,9 @@
 //! The KMS v2 service over a unix socket.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use http::uri::PathAndQuery;
@@ -12,6 +15,8 @@ use tonic::{
     transport::{Channel, Endpoint},
 };
 use tonic_prost::ProstCodec;
+
+use crate::{config::KmsConfig, metrics::Metrics};
 
 /// Bytes of a plugin's answer.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
@@ -70,15 +75,19 @@ pub(crate) struct DecryptResponse {
 pub(super) struct Client {
     channel: Channel,
     timeout: Duration,
+    /// Name of the plugin.
+    name: String,
+    metrics: Metrics,
 }
 
 impl Client {
-    /// Returns a client of `unix:///path`.
-    pub(super) fn new(endpoint: &str, timeout: Duration) -> Self {
-        let path = endpoint.strip_prefix("unix://").unwrap_or(endpoint);
+    /// Returns a client of the plugin at `unix:///path`.
+    pub(super) fn new(config: &KmsConfig, metrics: Metrics) -> Self {
+        let path = config.endpoint.strip_prefix("unix://").unwrap_or(&config.endpoint);
         // The authority that Kubernetes sends.
         let channel = connect_lazy(&Endpoint::from_static("http://localhost"), Target::Unix(path.into()));
-        Self { channel, timeout }
+        let timeout = config.timeout().unwrap_or_default();
+        Self { channel, timeout, name: config.name.clone(), metrics }
     }
 
     async fn call<Q, A>(&self, method: &'static str, request: Q) -> Result<A, String>
@@ -92,13 +101,19 @@ impl Client {
             let path = PathAndQuery::from_static(method);
             grpc.unary(Request::new(request), path, ProstCodec::<Q, A>::default()).await
         };
-        match tokio::time::timeout(self.timeout, call).await {
-            Ok(Ok(answer)) => Ok(answer.into_inner()),
-            Ok(Err(status)) => {
-                Err(format!("rpc error: code = {:?} desc = {}", status.code(), status.message()))
-            }
-            Err(_) => Err("rpc error: code = DeadlineExceeded desc = context deadline exceeded".to_owned()),
-        }
+        let started = Instant::now();
+        let answer = match tokio::time::timeout(self.timeout, call).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Status::deadline_exceeded("context deadline exceeded")),
+        };
+        let code = match &answer {
+            Ok(_) => "OK".to_owned(),
+            Err(status) => format!("{:?}", status.code()),
+        };
+        self.metrics.called(&self.name, method, &code, started.elapsed());
+        answer
+            .map(tonic::Response::into_inner)
+            .map_err(|status| format!("rpc error: code = {code} desc = {}", status.message()))
     }
 
     pub(super) async fn status(&self) -> Result<StatusResponse, String> {

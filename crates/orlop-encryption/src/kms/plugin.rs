@@ -16,7 +16,11 @@ use super::{
     client::{Client, DecryptRequest, EncryptRequest, StatusResponse},
     envelope::{DataKey, EncryptedObject, SEED, SEED_BYTES, SourceId, validate_key_id},
 };
-use crate::{config::KmsConfig, provider::Opened};
+use crate::{
+    config::KmsConfig,
+    metrics::{Direction, Metrics},
+    provider::Opened,
+};
 
 /// Seeds of stored values that are kept in memory. There is one for each key id and start of a server.
 const KEYS_MAX: usize = 4096;
@@ -53,6 +57,7 @@ pub(crate) struct Plugin {
     prefix: Vec<u8>,
     client: Client,
     timing: KmsTiming,
+    metrics: Metrics,
     state: RwLock<Option<Arc<State>>>,
     keys: Mutex<HashMap<SourceId, Arc<DataKey>>>,
     fetches: Semaphore,
@@ -63,6 +68,7 @@ pub(crate) struct Plugin {
 struct State {
     /// Without data.
     object: EncryptedObject,
+    key_id_hash: String,
     key: Arc<DataKey>,
     expires: Instant,
 }
@@ -92,12 +98,13 @@ pub(crate) struct NeededKey(EncryptedObject);
 
 impl Plugin {
     /// Connects to a plugin and asks for its status once. It need not run yet.
-    pub(crate) async fn start(config: &KmsConfig, timing: KmsTiming) -> Arc<Self> {
+    pub(crate) async fn start(config: &KmsConfig, timing: KmsTiming, metrics: &Metrics) -> Arc<Self> {
         let plugin = Arc::new(Self {
             name: config.name.clone(),
             prefix: format!("k8s:enc:kms:v2:{}:", config.name).into_bytes(),
-            client: Client::new(&config.endpoint, config.timeout().unwrap_or_default()),
+            client: Client::new(config, metrics.clone()),
             timing,
+            metrics: metrics.clone(),
             state: RwLock::default(),
             keys: Mutex::default(),
             fetches: Semaphore::new(FETCHES_MAX),
@@ -167,8 +174,15 @@ impl Plugin {
             ));
         }
         match validate_key_id(&key_id) {
-            Err(why) => errors.push(format!("got invalid KMSv2 KeyID hash {:?}: {why}", hash(&key_id))),
-            Ok(()) => errors.extend(self.rotate(&key_id, expires).await.err()),
+            Err(why) => {
+                let error = if key_id.is_empty() { "empty" } else { "too_long" };
+                self.metrics.key_id_invalid(&self.name, error);
+                errors.push(format!("got invalid KMSv2 KeyID hash {:?}: {why}", hash(&key_id)));
+            }
+            Ok(()) => {
+                self.metrics.key_reported(&self.name, &hash(&key_id));
+                errors.extend(self.rotate(&key_id, expires).await.err());
+            }
         }
         if errors.is_empty() {
             return Ok(());
@@ -180,7 +194,12 @@ impl Plugin {
     /// Keeps the seed if it is of the key id, and otherwise makes another. On failure the old one stays, and expires.
     async fn rotate(&self, key_id: &str, expires: Instant) -> Result<(), String> {
         if let Some(state) = self.state().filter(|state| state.object.key_id == key_id) {
-            let renewed = State { object: state.object.clone(), key: state.key.clone(), expires };
+            let renewed = State {
+                object: state.object.clone(),
+                key_id_hash: state.key_id_hash.clone(),
+                key: state.key.clone(),
+                expires,
+            };
             self.set_state(renewed);
             return Ok(());
         }
@@ -211,7 +230,7 @@ impl Plugin {
         }
         let key = Arc::new(DataKey::new(SEED, &seed)?);
         self.remember(object.source_id(), key.clone());
-        self.set_state(State { object, key, expires });
+        self.set_state(State { object, key_id_hash: hash(key_id), key, expires });
         tracing::info!(plugin = self.name, key_id_hash = hash(key_id), "KMS plugin has a new key");
         Ok(())
     }
@@ -235,6 +254,7 @@ impl Plugin {
             keys.clear();
         }
         keys.insert(id, key);
+        self.metrics.set_cached_keys(&self.name, keys.len());
     }
 
     /// Encrypts a value with the current seed.
@@ -254,6 +274,7 @@ impl Plugin {
         let mut stored = BytesMut::with_capacity(self.prefix.len() + object.encoded_len());
         stored.put_slice(&self.prefix);
         object.encode(&mut stored).map_err(|error| error.to_string())?;
+        self.metrics.key_used(Direction::ToStorage, &self.name, &state.key_id_hash);
         Ok(stored.freeze())
     }
 
@@ -269,6 +290,7 @@ impl Plugin {
         let stale = state.is_none_or(|state| {
             (&state.object.key_id, state.object.source_type) != (&object.key_id, object.source_type)
         });
+        self.metrics.key_used(Direction::FromStorage, &self.name, &hash(&object.key_id));
         Some(Lookup::Opened(key.decrypt(&object.data, authenticated).map(|value| (value, stale))))
     }
 
