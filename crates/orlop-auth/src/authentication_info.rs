@@ -31,24 +31,27 @@ pub struct AuthenticationInfo {
     pub client_ca: String,
     /// Front proxies, if any are trusted.
     pub request_header: Option<RequestHeaderInfo>,
+    /// Former CAs (PEM), which are not to be trusted any more, whoever published them.
+    pub retired: String,
 }
 
 /// Data of the ConfigMap.
 pub type Data = BTreeMap<String, String>;
 
 impl AuthenticationInfo {
-    /// Returns the data of the ConfigMap: these facts and those that other servers published. CAs that have expired are
-    /// left out.
+    /// Returns the data of the ConfigMap: these facts and those that other servers published. CAs that have expired or
+    /// are retired are left out.
     pub fn merged_with(&self, published: &Data) -> Data {
         let known = |key: &str| published.get(key).map_or("", String::as_str);
         let mut data = Data::new();
         let mut set = |key: &str, value: String| drop(data.insert(key.to_owned(), value));
-        let client_ca = merge_certificates(known("client-ca-file"), &self.client_ca);
+        let client_ca = merge_certificates(known("client-ca-file"), &self.client_ca, &self.retired);
         if !client_ca.is_empty() {
             set("client-ca-file", client_ca);
         }
         let own = self.request_header.clone().unwrap_or_default();
-        let proxy_ca = merge_certificates(known("requestheader-client-ca-file"), &own.client_ca);
+        let proxy_ca =
+            merge_certificates(known("requestheader-client-ca-file"), &own.client_ca, &self.retired);
         if proxy_ca.is_empty() {
             return data;
         }
@@ -83,17 +86,17 @@ fn merge_names(published: &str, own: &[String]) -> Vec<String> {
     names
 }
 
-/// Returns the certificates of both, each once, that have not expired.
-fn merge_certificates(published: &str, own: &str) -> String {
+/// Returns the certificates of both, each once, that are neither expired nor retired.
+fn merge_certificates(published: &str, own: &str, retired: &str) -> String {
     let all = |text: &str| -> Vec<CertificateDer<'static>> {
         CertificateDer::pem_slice_iter(text.as_bytes()).filter_map(Result::ok).collect()
     };
-    let now = system_clock();
+    let (now, retired) = (system_clock(), all(retired));
     let mut merged: Vec<CertificateDer<'static>> = Vec::new();
     for certificate in all(published).into_iter().chain(all(own)) {
         let is_valid = x509_parser::parse_x509_certificate(&certificate)
             .is_ok_and(|(_, parsed)| parsed.validity().not_after.timestamp() >= now);
-        if is_valid && !merged.contains(&certificate) {
+        if is_valid && !merged.contains(&certificate) && !retired.contains(&certificate) {
             merged.push(certificate);
         }
     }
@@ -120,15 +123,18 @@ mod tests {
                 group_headers: header("X-Remote-Group"),
                 extra_headers_prefix: header("X-Remote-Extra-"),
             }),
+            retired: String::new(),
         };
         let first = info.merged_with(&Data::new());
         assert_eq!(first.len(), 7);
         assert_eq!(first["requestheader-allowed-names"], "[\"front-proxy-client\"]");
         assert_eq!(info.merged_with(&first), first);
 
-        let second = AuthenticationInfo { client_ca: other, request_header: None };
+        let second = AuthenticationInfo { client_ca: other, ..AuthenticationInfo::default() };
         let both = second.merged_with(&first);
         assert_eq!(both["client-ca-file"].matches("BEGIN CERTIFICATE").count(), 2);
+        let rotated = AuthenticationInfo { retired: one.clone(), ..second };
+        assert_eq!(rotated.merged_with(&both)["client-ca-file"].trim(), rotated.client_ca.trim());
         assert_eq!(both["requestheader-username-headers"], "[\"X-Remote-User\"]");
 
         let nonsense = Data::from([

@@ -1,7 +1,8 @@
 //! Issuer of service account tokens: names, keys and limits.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
+use arc_swap::ArcSwap;
 use serde_json::{Value, json};
 
 use crate::jose::{KeyError, KeySet, PublicKey, SigningKey, Token};
@@ -34,12 +35,18 @@ pub enum IssuerError {
 pub struct Issuer {
     /// The first is that of new tokens; tokens of all are accepted.
     names: Vec<String>,
-    signing: SigningKey,
-    /// Keys that tokens are verified with. The first is the one that signs.
-    keys: KeySet,
+    keys: ArcSwap<Keys>,
     keys_uri: Option<String>,
     max_expiration: Option<Duration>,
     extends_expiration: bool,
+}
+
+/// Keys of an issuer, which are replaced together.
+#[derive(Clone, Debug)]
+struct Keys {
+    signing: Arc<SigningKey>,
+    /// Keys that tokens are verified with. The first is the one that signs.
+    accepted: KeySet,
 }
 
 impl Issuer {
@@ -52,11 +59,10 @@ impl Issuer {
     /// Returns an issuer with an RSA or ECDSA key in PEM.
     pub fn from_pem(pem: &str) -> Result<Self, IssuerError> {
         let signing = SigningKey::from_pem(pem.as_bytes())?;
-        let keys = KeySet::new(vec![signing.public_key().clone()]);
+        let accepted = KeySet::new(vec![signing.public_key().clone()]);
         Ok(Self {
             names: vec![NAME.to_owned()],
-            signing,
-            keys,
+            keys: ArcSwap::from_pointee(Keys { signing: Arc::new(signing), accepted }),
             keys_uri: None,
             max_expiration: None,
             extends_expiration: true,
@@ -88,15 +94,22 @@ impl Issuer {
 
     /// Adds keys that tokens are accepted from, so that keys can be rotated.
     #[must_use]
-    pub fn with_keys(mut self, keys: Vec<PublicKey>) -> Self {
-        let mut all = self.keys.keys().to_vec();
+    pub fn with_keys(self, keys: Vec<PublicKey>) -> Self {
+        let mut replaced = Keys::clone(&self.keys.load());
+        let mut all = replaced.accepted.keys().to_vec();
         for key in keys {
             if !all.iter().any(|known| known.key_id() == key.key_id()) {
                 all.push(key);
             }
         }
-        self.keys = KeySet::new(all);
+        replaced.accepted = KeySet::new(all);
+        self.keys.store(Arc::new(replaced));
         self
+    }
+
+    /// Takes over the keys of another issuer: new tokens are signed and all are verified with those.
+    pub fn replace_keys(&self, other: &Self) {
+        self.keys.store(other.keys.load_full());
     }
 
     /// Sets the address of the key set in the discovery document.
@@ -155,7 +168,8 @@ impl Issuer {
         }
         let keys_uri =
             self.keys_uri.clone().unwrap_or_else(|| format!("{}{KEYS_PATH}", name.trim_end_matches('/')));
-        let mut algorithms: Vec<_> = self.keys.keys().iter().map(PublicKey::default_algorithm).collect();
+        let keys = self.keys.load();
+        let mut algorithms: Vec<_> = keys.accepted.keys().iter().map(PublicKey::default_algorithm).collect();
         algorithms.sort();
         algorithms.dedup();
         let algorithms: Vec<_> = algorithms.iter().map(|algorithm| algorithm.name()).collect();
@@ -168,20 +182,21 @@ impl Issuer {
 
     /// Returns the public keys as a JSON Web Key Set.
     pub fn key_set(&self) -> Value {
-        self.keys.to_json()
+        self.keys.load().accepted.to_json()
     }
 
     /// Signs claims.
     pub fn sign(&self, claims: &Value) -> Result<String, IssuerError> {
-        Ok(self.signing.sign(claims)?)
+        Ok(self.keys.load().signing.sign(claims)?)
     }
 
     /// Checks the signature of a token. An error says why it is not of this issuer's keys.
     pub fn verify(&self, token: &Token<'_>) -> Result<(), &'static str> {
-        if !self.keys.has_candidate(token) {
+        let keys = self.keys.load();
+        if !keys.accepted.has_candidate(token) {
             return Err("invalid signature, no keys found");
         }
-        if self.keys.verifies(token) { Ok(()) } else { Err("invalid signature") }
+        if keys.accepted.verifies(token) { Ok(()) } else { Err("invalid signature") }
     }
 }
 
@@ -198,10 +213,15 @@ mod tests {
         let (old, new) = (Issuer::generate().unwrap(), Issuer::generate().unwrap());
         let token = old.sign(&json!({"iss": NAME})).unwrap();
         assert!(verifies(&old, &token) && !verifies(&new, &token));
-        let new = new.with_keys(old.keys.keys().to_vec()).with_keys(old.keys.keys().to_vec());
+        let old_keys = || old.keys.load().accepted.keys().to_vec();
+        let new = new.with_keys(old_keys()).with_keys(old_keys());
         assert!(verifies(&new, &token) && verifies(&new, &new.sign(&json!({})).unwrap()));
         assert_eq!(new.key_set()["keys"].as_array().unwrap().len(), 2);
         assert_eq!(new.discovery().unwrap()["id_token_signing_alg_values_supported"], json!(["ES256"]));
+        let last = Issuer::generate().unwrap();
+        new.replace_keys(&last);
+        assert!(!verifies(&new, &token) && verifies(&last, &new.sign(&json!({})).unwrap()));
+        assert_eq!(new.key_set(), last.key_set());
     }
 
     #[test]

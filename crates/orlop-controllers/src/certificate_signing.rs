@@ -6,11 +6,7 @@ use k8s_openapi::{
     ByteString,
     api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition},
 };
-use orlop_client::{
-    Api, Client, ResourceExt,
-    api::{Patch, PatchParams},
-};
-use serde_json::json;
+use orlop_client::{Api, Client, api::PostParams};
 
 use crate::{
     certificate_requests,
@@ -78,29 +74,29 @@ fn to_sign(request: &CertificateSigningRequest) -> Option<Request> {
 
 async fn reconcile(client: Client, name: String, sign: SignCertificate) -> orlop_client::Result<()> {
     let requests = Api::<CertificateSigningRequest>::all(client);
-    let Some(request) = requests.get_opt(&name).await? else { return Ok(()) };
+    let Some(mut request) = requests.get_opt(&name).await? else { return Ok(()) };
     let Some(signed) = to_sign(&request).and_then(|to_sign| sign(&to_sign)) else { return Ok(()) };
-    let status = match signed {
-        Ok(certificate) => json!({"certificate": ByteString(certificate.into_bytes())}),
+    let status = request.status.get_or_insert_default();
+    match signed {
+        Ok(certificate) => status.certificate = Some(ByteString(certificate.into_bytes())),
         Err(message) => {
-            let mut conditions = request.status.clone().unwrap_or_default().conditions.unwrap_or_default();
-            conditions.push(CertificateSigningRequestCondition {
+            status.conditions.get_or_insert_default().push(CertificateSigningRequestCondition {
                 type_: "Failed".to_owned(),
                 status: "True".to_owned(),
                 reason: Some("SignerValidationFailure".to_owned()),
                 message: Some(message),
                 ..CertificateSigningRequestCondition::default()
             });
-            json!({"conditions": conditions})
         }
-    };
-    let patch = json!({"metadata": {"resourceVersion": request.resource_version()}, "status": status});
-    requests.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
+    }
+    requests.replace_status(&name, &PostParams::default(), &request).await.map(drop)
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use serde_json::json;
 
     use super::*;
 

@@ -22,12 +22,14 @@ mod endpoints;
 mod garbage_collector;
 mod horizontal_pod_autoscaling;
 mod jobs;
+mod legacy_token_cleaner;
 mod namespace_content;
 mod namespaces;
 mod node_lifecycle;
 mod pod_garbage_collector;
 mod replica_sets;
 mod resource_quotas;
+mod root_ca;
 mod root_ca_publisher;
 pub mod runtime;
 mod scheduler;
@@ -40,6 +42,7 @@ mod volumes;
 mod workload;
 
 use orlop_client::Client;
+pub use root_ca::RootCa;
 use runtime::Manager;
 pub use runtime::UnknownController;
 
@@ -47,7 +50,7 @@ pub use runtime::UnknownController;
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// PEM of the certificates that clients of the cluster trust.
-    pub root_ca: String,
+    pub root_ca: RootCa,
     /// Folder of nodes for volumes that are made on demand. Without it there is no such class.
     pub local_volumes: Option<std::path::PathBuf>,
     /// Signers of credentials. Without one its controller does not run.
@@ -109,9 +112,10 @@ const CONTROLLERS: &[Registration] = &[
     }),
     base(service_account_tokens::NAME, |manager, options| {
         if let Some(sign) = &options.signers.token {
-            service_account_tokens::register(manager, &options.root_ca, sign.clone());
+            service_account_tokens::register(manager, options.root_ca.clone(), sign.clone());
         }
     }),
+    base(legacy_token_cleaner::NAME, |manager, _| legacy_token_cleaner::register(manager)),
     base(certificate_signing::NAME, |manager, options| {
         if let Some(sign) = &options.signers.certificate {
             certificate_signing::register(manager, sign.clone());

@@ -8,7 +8,9 @@ use orlop_client::{
     api::{ObjectMeta, Patch, PatchParams, PostParams},
 };
 
-use crate::{namespace_content::ensure_in_every_namespace, runtime::Context, status::is_conflict};
+use crate::{
+    namespace_content::ensure_in_every_namespace, root_ca::RootCa, runtime::Context, status::is_conflict,
+};
 
 /// Name of the controller.
 pub(crate) const NAME: &str = "root-ca-certificate-publisher-controller";
@@ -17,7 +19,11 @@ const CONFIG_MAP: &str = "kube-root-ca.crt";
 const FIELD: &str = "ca.crt";
 
 /// Publishes the root CA in every namespace, and restores it where it was changed, for ever.
-pub(crate) async fn run(context: Context, root_ca: String) {
+pub(crate) async fn run(context: Context, root_ca: RootCa) {
+    root_ca.run_with(|root_ca| publish_everywhere(context.clone(), root_ca)).await;
+}
+
+async fn publish_everywhere(context: Context, root_ca: String) {
     let data = BTreeMap::from([(FIELD.to_owned(), root_ca)]);
     ensure_in_every_namespace::<ConfigMap, _>(context, CONFIG_MAP, |client, namespace| {
         publish(Api::namespaced(client, &namespace), data.clone())

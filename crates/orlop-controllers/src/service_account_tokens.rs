@@ -11,7 +11,7 @@ use k8s_openapi::{
 };
 use orlop_client::{
     Api, Client, ResourceExt,
-    api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
     core::PartialObjectMeta,
     watch_kind,
     watcher::{self, Event},
@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::{
+    root_ca::RootCa,
     runtime::{Action, Context, Manager, WorkQueue},
     status::{is_conflict, is_not_found},
 };
@@ -27,11 +28,14 @@ use crate::{
 /// Name of the controller.
 pub const NAME: &str = "serviceaccount-token-controller";
 
-const TYPE: &str = "kubernetes.io/service-account-token";
-const ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
+/// Type of secrets with a token.
+pub(crate) const TYPE: &str = "kubernetes.io/service-account-token";
+/// Annotation with the name of the service account.
+pub(crate) const ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
 /// Label with the day on which a token was last used.
-const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
-const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
+pub(crate) const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
+/// Annotation with its uid.
+pub(crate) const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
 /// Secrets that are reconciled at a time.
 const CONCURRENCY: usize = 4;
 
@@ -41,10 +45,12 @@ pub type SignToken = Arc<dyn Fn(&Value) -> Result<String, String> + Send + Sync>
 /// Namespace and name of a secret.
 pub type Key = (String, String);
 
-/// Registers the controller. `root_ca` is the PEM that clients of the cluster trust.
-pub fn register(manager: &mut Manager, root_ca: &str, sign: SignToken) {
-    let root_ca = root_ca.to_owned();
-    manager.register(NAME, move |context| run(context, root_ca.clone(), sign.clone()));
+/// Registers the controller.
+pub fn register(manager: &mut Manager, root_ca: RootCa, sign: SignToken) {
+    manager.register(NAME, move |context| {
+        let (root_ca, sign) = (root_ca.clone(), sign.clone());
+        async move { root_ca.run_with(|root_ca| run(context.clone(), root_ca, sign.clone())).await }
+    });
 }
 
 async fn run(context: Context, root_ca: String, sign: SignToken) {
@@ -145,11 +151,11 @@ async fn reconcile(
     if missing.is_empty() && account_uid == uid {
         return Ok(());
     }
-    let patch = json!({
-        "metadata": {"resourceVersion": secret.resource_version(), "annotations": {ACCOUNT_UID: uid}},
-        "data": missing,
-    });
-    secrets.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
+    let mut changed = secret.clone();
+    changed.annotations_mut().insert(ACCOUNT_UID.to_owned(), uid);
+    let missing = missing.into_iter().map(|(field, value)| (field.to_owned(), value));
+    changed.data.get_or_insert_default().extend(missing);
+    secrets.replace(&name, &PostParams::default(), &changed).await.map(drop)
 }
 
 /// Labels secrets with the day on which their token was last used, until there are no more uses. `uses` are the

@@ -50,7 +50,7 @@ fn run(
     let (client, failures) = failing(client.clone(), move |request| {
         is_broken.load(Ordering::Relaxed) && fails(request.method().as_str(), request.uri().path())
     });
-    let options = orlop_controllers::Options { root_ca: "CA".to_owned(), ..Default::default() };
+    let options = orlop_controllers::Options { root_ca: "CA".to_owned().into(), ..Default::default() };
     let task = tokio::spawn(async move {
         orlop_controllers::run(orlop_test::for_controllers(client), &[controller], options).await;
     });

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwapOption;
 use orlop_admission::{AdmissionMetrics, plugins::Initializer};
 use orlop_api::status::Status;
 use orlop_auth::{authentication_info::AuthenticationInfo, lookup::ObjectChanges};
@@ -79,7 +80,7 @@ pub struct Cluster {
     pub(crate) listers: Arc<ClusterListers>,
     name_suffixes: Arc<dyn NameSuffixSource>,
     /// TLS towards nodes; `None` for a cluster whose nodes cannot be reached.
-    node_tls: Option<NodeTls>,
+    node_tls: ArcSwapOption<NodeTls>,
     /// True once the server shuts down.
     closing: watch::Sender<bool>,
     /// Bytes that streamed responses hold.
@@ -113,7 +114,7 @@ impl Cluster {
             limited_resources: Vec::new(),
             quota_turns: Turns::default(),
             name_suffixes: Arc::new(RandomSuffix),
-            node_tls: None,
+            node_tls: ArcSwapOption::empty(),
             closing,
             stream_budget: StreamBudget::default(),
         }
@@ -156,9 +157,14 @@ impl Cluster {
 
     /// Makes nodes reachable, with this server's client certificate: logs, exec, attach, port-forward and proxies.
     #[must_use]
-    pub fn with_node_tls(mut self, tls: NodeTls) -> Self {
-        self.node_tls = Some(tls);
+    pub fn with_node_tls(self, tls: NodeTls) -> Self {
+        self.set_node_tls(tls);
         self
+    }
+
+    /// Replaces the TLS towards nodes, when its certificate is renewed.
+    pub fn set_node_tls(&self, tls: NodeTls) {
+        self.node_tls.store(Some(Arc::new(tls)));
     }
 
     /// Sets the client certificate of the front proxy, by which extension API servers trust this server. May be
@@ -184,8 +190,8 @@ impl Cluster {
     }
 
     /// Returns TLS towards nodes.
-    pub(crate) fn node_tls(&self) -> Option<&NodeTls> {
-        self.node_tls.as_ref()
+    pub(crate) fn node_tls(&self) -> Option<Arc<NodeTls>> {
+        self.node_tls.load_full()
     }
 
     /// Sets the ranges that cluster IPs and node ports are allocated from.
@@ -239,6 +245,12 @@ impl Cluster {
     /// Returns the authorizers, which all parts of the server share.
     pub fn authorizer(&self) -> &UnionAuthorizer {
         &self.authorizer
+    }
+
+    /// Replaces the keys of service account tokens. Tokens that were verified before are verified again.
+    pub fn replace_issuer_keys(&self, issuer: &Issuer) {
+        self.issuer.replace_keys(issuer);
+        self.credential_changes.record_all();
     }
 
     /// Returns the issuer of service account tokens.

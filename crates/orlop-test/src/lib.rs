@@ -31,7 +31,7 @@ use orlop_server::{
     Tokens, User,
     admission::{ConfigurationError, Settings, chain},
     auth::{
-        controller_user,
+        controller_manager_user, controller_user,
         issuer::{Issuer, IssuerError},
         pki::Authority,
     },
@@ -110,8 +110,8 @@ impl Server {
         // Nothing listens: the port is only that of the Service default/kubernetes.
         bootstrap(&chain, 6443, &certificate).await?;
         let own = |user: User| orlop_client::Client::new(chain.service(user), "default");
-        let client = own(User::master("system:kube-controller-manager"));
-        let options = Options { root_ca: certificate, ..Options::default() };
+        let client = own(controller_manager_user());
+        let options = Options { root_ca: certificate.into(), ..Options::default() };
         let manager = orlop_controllers::manager(client, &controllers, &options)
             .with_clients(|name| own(controller_user(name)));
         let controllers = tokio::spawn(manager.run(std::future::pending()));

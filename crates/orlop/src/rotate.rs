@@ -10,26 +10,27 @@ use orlop_store::{Config, Endpoint, Store};
 const EXAMPLES: &str = "\
 Examples:
   orlop rotate service-account-key
-  (restart all servers)
   orlop rotate service-account-key
-  (restart all servers; wait until old tokens have expired, an hour for most)
+  (wait until old tokens have expired, an hour for most)
   orlop rotate service-account-key
-  (restart all servers)
       Replaces the key that signs service account tokens, and nobody notices.
   orlop rotate ca --endpoint postgres://orlop@db/orlop --cluster-key-file cluster.key
-      The same in three steps for the cluster's CA. Between the second and the third, give out new client
-      certificates (orlop user add, orlop kubeconfig) and the new DATA_DIR/pki/ca.crt.";
+      The same in three steps for the cluster's CA. Before the second, give out the new DATA_DIR/pki/ca.crt; between
+      the second and the third, new client certificates (orlop user add, orlop kubeconfig).
+  orlop rotate front-proxy-ca
+      The same for the CA by which extension API servers trust this cluster's servers.";
 
-/// Replace the cluster's CA or its service account key, a step at a time.
+/// Replace the cluster's CA, its front proxy CA or its service account key, a step at a time.
 ///
-/// The first call makes a new key, which servers accept once they are restarted. The second makes them sign with it.
-/// The third makes them forget the old one. Restart all servers after each: see docs/access.md.
+/// The first call makes a new key, which servers accept. The second makes them sign with it. The third makes them
+/// forget the old one. Running servers follow within a second or two and log it; leave them that time between two
+/// steps. See docs/many-servers.md.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Rotate {
     /// The key to replace.
     #[arg(value_enum)]
-    key: Key,
+    key: Target,
 
     /// Data directory of a server of the cluster.
     #[arg(long, env = "ORLOP_DATA_DIR", default_value = "orlop-data", value_name = "DIR")]
@@ -45,9 +46,11 @@ pub(crate) struct Rotate {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Key {
+enum Target {
     /// The CA of serving and client certificates.
     Ca,
+    /// The CA of servers' certificates towards extension API servers.
+    FrontProxyCa,
     /// The key that signs service account tokens.
     ServiceAccountKey,
 }
@@ -69,8 +72,9 @@ impl Rotate {
             .await
             .with_context(|| format!("cannot open {endpoint}"))?;
         let rotated = match self.key {
-            Key::Ca => Rotated::Ca,
-            Key::ServiceAccountKey => Rotated::ServiceAccountKey,
+            Target::Ca => Rotated::Ca,
+            Target::FrontProxyCa => Rotated::FrontProxyCa,
+            Target::ServiceAccountKey => Rotated::ServiceAccountKey,
         };
         let step = identity::rotate(&store, &key, rotated).await;
         store.close().await;
@@ -81,20 +85,26 @@ impl Rotate {
 
 fn next(step: Step, rotated: Rotated) -> &'static str {
     match (step, rotated) {
+        (Step::Prepared, Rotated::Ca) => {
+            "Step 1 of 3: there is a new CA. Running servers accept its certificates. Give out the new CAs \
+             (DATA_DIR/pki/ca.crt, kubeconfigs), then run this again."
+        }
         (Step::Prepared, _) => {
-            "Step 1 of 3: there is a new key. Restart all servers, one after the other: they will accept it. Then run \
-             this again."
+            "Step 1 of 3: there is a new key. Running servers accept it as soon as their log says so. Then run this \
+             again."
         }
         (Step::Activated, Rotated::Ca) => {
-            "Step 2 of 3: servers sign with the new CA once they are restarted, and still accept the old one. Restart \
-             them, give out new kubeconfigs and client certificates, and then run this again."
+            "Step 2 of 3: servers sign with the new CA, and still accept the old one. Give out new kubeconfigs and \
+             client certificates, and then run this again."
+        }
+        (Step::Activated, Rotated::FrontProxyCa) => {
+            "Step 2 of 3: servers show extension API servers a certificate of the new CA, and publish both. Run this \
+             again once all servers' logs say so."
         }
         (Step::Activated, Rotated::ServiceAccountKey) => {
-            "Step 2 of 3: servers sign with the new key once they are restarted, and still accept the old one. Restart \
-             them, wait until tokens of the old key have expired, and then run this again."
+            "Step 2 of 3: servers sign with the new key, and still accept the old one. Wait until tokens of the old \
+             key have expired, and then run this again."
         }
-        (Step::Finished, _) => {
-            "Step 3 of 3: servers will not accept the old key any more once they are restarted. Restart them."
-        }
+        (Step::Finished, _) => "Step 3 of 3: the old key is not accepted any more.",
     }
 }

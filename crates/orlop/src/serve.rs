@@ -10,8 +10,10 @@ mod encryption;
 mod flow_control;
 mod hygiene;
 mod identity;
+mod renewal;
 mod screen;
 mod tracing;
+mod trust;
 
 use std::{
     fs,
@@ -23,12 +25,15 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use arc_swap::ArcSwap;
 use data_dir::DataDir;
 use identity::Identity;
 use orlop_controllers::{Defaults, runtime::LeaderElection, service_account_tokens};
 use orlop_server::{
     User,
-    auth::{authentication::UseTracker, controller_user},
+    auth::{
+        authentication::UseTracker, authorization::DecisionMetrics, controller_manager_user, controller_user,
+    },
     bootstrap::{self, bootstrap},
     chain::Chain,
     cluster::Cluster,
@@ -38,8 +43,10 @@ use orlop_server::{
     storage::service_ranges::ServiceRanges,
 };
 use orlop_store::{Config, Durability, Endpoint, Store};
+use renewal::Renewal;
 use screen::Screen;
 use tokio::{net::TcpListener, sync::watch};
+use trust::SharedTrust;
 
 use crate::{compose, duration, node, shutdown};
 
@@ -116,8 +123,9 @@ pub(crate) struct Arguments {
 
     /// Controllers to run: "*" for all, "name" for one, "-name" for all of the default but one. The default is
     /// garbage-collector-controller, namespace-controller, serviceaccount-controller,
-    /// serviceaccount-token-controller, root-ca-certificate-publisher-controller,
-    /// clusterrole-aggregation-controller, certificatesigningrequest-signing-controller,
+    /// serviceaccount-token-controller, legacy-serviceaccount-token-cleaner-controller,
+    /// root-ca-certificate-publisher-controller, clusterrole-aggregation-controller,
+    /// certificatesigningrequest-signing-controller,
     /// certificatesigningrequest-approving-controller, validatingadmissionpolicy-status-controller and
     /// resourcequota-controller: workloads are stored, and nobody acts on them. "*" adds kube-controller-manager's
     /// controllers of workloads and the scheduler
@@ -207,7 +215,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let private = || tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o700)).tempdir();
     let temporary = arguments.ephemeral.then(private).transpose()?;
     let path = temporary.as_ref().map_or(arguments.data_dir.as_path(), |directory| directory.path());
-    let data_dir = DataDir::open(path, arguments.ephemeral)?;
+    let data_dir = Arc::new(DataDir::open(path, arguments.ephemeral)?);
     let endpoint = match (&arguments.endpoint, arguments.ephemeral) {
         (Some(text), _) => Endpoint::parse(text)?,
         (None, true) => Endpoint::Memory,
@@ -236,37 +244,36 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let mut identity = Identity::load(&data_dir, &store, &serving_addresses, &arguments.identity).await?;
     let verifiers = arguments.authentication.verifiers(identity.ca())?;
     let tls = identity.tls(verifiers.all.clone())?;
-    if let Some(renewal) = identity.renewal(tls.clone(), &serving_addresses, &arguments.identity) {
-        tokio::spawn(renewal.run());
-    }
+    let trust: SharedTrust = Arc::new(ArcSwap::from_pointee(identity.trust()?));
     let kubeconfig = arguments.kubeconfig.clone().unwrap_or_else(|| data_dir.join("kubeconfig"));
     identity.write_kubeconfig(&data_dir, &kubeconfig, address)?;
     let screen = Screen {
         address,
         insecure_address,
         endpoint: endpoint.clone(),
-        kubeconfig,
+        kubeconfig: kubeconfig.clone(),
         token_file: identity.has_admin_token().then(|| identity.token_file.clone()),
         key_file: identity.key_file.clone(),
     };
 
-    let node_tls = identity.node_tls(&arguments.identity)?;
+    let node_tls = identity.node_tls()?;
     let node_options = &arguments.node_options;
-    let kubelet_tls = match arguments.node {
-        true => Some(identity.kubelet_tls(&node_options.name(), node_options.address())?),
+    let kubelet = match arguments.node {
+        true => Some(identity.kubelet(node_options.name(), node_options.address())?),
         false => None,
     };
     let issuer = arguments.authentication.issuer(identity.issuer()?)?;
     let mut authentication = arguments.authentication.load(&identity, issuer.names(), &verifiers)?;
     let (tracker, uses) = UseTracker::channel();
     authentication.use_tracker = Some(tracker);
-    let own_proxy_ca = arguments.aggregation.uses_own_ca().then(|| identity.front_proxy_ca().to_owned());
     let cluster = Cluster::new(store.clone(), Kinds::builtin(), issuer)
         .with_service_ranges(ranges)
         .with_node_tls(node_tls)
         .with_flow_control(flow_control)
         .with_audiences(arguments.authentication.audiences())
-        .with_authentication_info(arguments.authentication.published(&identity, own_proxy_ca));
+        .with_authentication_info(
+            arguments.authentication.published(trust.clone(), arguments.aggregation.uses_own_ca()),
+        );
     let cluster = Arc::new(arguments.admission.install(cluster)?);
     arguments.aggregation.install(&cluster, &identity)?;
     let issuer = cluster.issuer().clone();
@@ -278,15 +285,20 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         .with_tracer(tracer);
     if let Some(encryption) = &encryption {
         encryption::add_check(&chain, encryption);
+        let encryption = encryption.clone();
+        chain.add_metrics(Box::new(move |registry| encryption.register_metrics(registry)));
     }
-    let authorization_loop = arguments.authorization.install(&cluster)?;
+    let decisions = DecisionMetrics::default();
+    let authorization_loop = arguments.authorization.install(&cluster, &decisions)?;
+    chain.add_metrics(Box::new(move |registry| decisions.register(registry)));
+    let weak_cluster = Arc::downgrade(&cluster);
     drop(cluster);
     chain.expect(bootstrap::STEPS);
     chain.expect(&[CONTROLLERS]);
 
     // Serving begins before the bootstrap is done, so that probes can ask how far it is.
     let (stop, stopped) = watch::channel(false);
-    let serving = [Some((listener, Some(tls))), insecure_listener.map(|listener| (listener, None))];
+    let serving = [Some((listener, Some(tls.clone()))), insecure_listener.map(|listener| (listener, None))];
     let serving: Vec<_> = serving
         .into_iter()
         .flatten()
@@ -295,24 +307,24 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let advertised = SocketAddr::new(advertised, address.port());
     bootstrap(&chain, advertised, &identity.root_ca).await?;
     let client = |user: User| orlop_client::Client::new(chain.service(user), "default");
-    let own = client(User::master("system:kube-controller-manager"));
+    let own = client(User::master("system:apiserver"));
     // Nobody else can open a database in memory or in the locked data directory: no need to compete.
     let is_private = matches!(endpoint, Endpoint::Memory) || arguments.endpoint.is_none();
     let election = (!is_private).then(|| LeaderElection::new(candidate_name()));
     let uses_loop = tokio::spawn(service_account_tokens::record_uses(own.clone(), uses));
-    let signers = identity.signers(issuer)?;
+    let (root_ca, root_ca_changes) = watch::channel(identity.root_ca.clone());
     let options = orlop_controllers::Options {
-        root_ca: identity.root_ca.clone(),
+        root_ca: root_ca_changes.into(),
         local_volumes: match arguments.node {
             true => Some(std::path::absolute(data_dir.join("volumes"))?),
             false => None,
         },
-        signers,
+        signers: identity::signers(&trust, issuer),
     };
-    let own_client = own.clone();
-    let mut manager = orlop_controllers::manager(own, &selected, &options).with_leader_election(election);
+    let shared = client(controller_manager_user());
+    let mut manager = orlop_controllers::manager(shared, &selected, &options).with_leader_election(election);
     if arguments.compose {
-        compose::grant(&own_client, arguments.compose_rights).await?;
+        compose::grant(&own, arguments.compose_rights).await?;
         let metrics = orlop_compose::Metrics::default();
         compose::register(&mut manager, orlop_compose::Settings::default(), metrics.clone());
         chain.add_metrics(Box::new(move |registry| metrics.register(registry)));
@@ -327,14 +339,30 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let controllers = tokio::spawn(manager.run(is_set(controllers_stopped)));
     let bootstrap_loop =
         tokio::spawn(bootstrap::reconcile(chain.clone(), advertised, identity.root_ca.clone()));
-    let node = match kubelet_tls.zip(node_ranges) {
-        Some((tls, ranges)) => {
+    let node = match kubelet.as_ref().zip(node_ranges) {
+        Some((kubelet, ranges)) => {
+            let tls = kubelet.tls.clone();
             let (folder, is_ephemeral) = (data_dir.join("node"), arguments.ephemeral);
             Some(node::InProcess::start(&chain, node_options, folder, is_ephemeral, ranges, tls).await?)
         }
         None => None,
     };
     identity.written().await?;
+    let renewal = Renewal {
+        authentication: arguments.authentication.clone(),
+        uses_own_proxy_ca: arguments.aggregation.uses_own_ca(),
+        identity,
+        data_dir: data_dir.clone(),
+        kubeconfig,
+        address,
+        cluster: weak_cluster,
+        tls,
+        verifiers,
+        kubelet,
+        trust,
+        root_ca,
+    };
+    let renewal_loop = tokio::spawn(renewal.run(store.clone()));
     chain.done(CONTROLLERS);
 
     if arguments.ephemeral {
@@ -350,6 +378,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     bootstrap_loop.abort();
     authorization_loop.abort();
     uses_loop.abort();
+    renewal_loop.abort();
     let _ = bootstrap_loop.await;
     stop_controllers.send_replace(true);
     let _ = controllers.await;

@@ -12,6 +12,8 @@ use std::{
 
 use support::daemon::Daemon;
 
+const WHOAMI: [&str; 4] = ["auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"];
+
 /// Returns every file and directory below a path, with its mode.
 fn modes(path: &Path) -> Vec<(PathBuf, u32)> {
     let mut found =
@@ -259,47 +261,51 @@ fn rotate(key: &str, data_dir: &Path) -> String {
 }
 
 #[test]
-fn keys_are_rotated_in_three_steps_and_both_are_accepted_in_between() {
+fn keys_are_rotated_in_three_steps_without_a_restart() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("data");
     let server = Daemon::start(&data, &[]);
     let old_kubeconfig = folder.path().join("old.kubeconfig");
     fs::copy(server.kubeconfig(), &old_kubeconfig).expect("copied");
+    server.eventually(&["get", "serviceaccount", "default", "-o", "name"], |said| said.contains("default"));
     let old_token = server.kubectl(&["create", "token", "default", "--duration", "2h"]);
     let old_ca = read(&data.join("pki/ca.crt"));
-    let mut server = Some(server);
-    let whoami = ["auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"];
     let account = "system:serviceaccount:default:default";
     for (step, is_last) in [("Step 1 of 3", false), ("Step 2 of 3", false), ("Step 3 of 3", true)] {
-        if let Some(server) = server.take() {
-            server.stop();
-        }
-        for key in ["ca", "service-account-key"] {
+        for key in ["ca", "front-proxy-ca", "service-account-key"] {
             let said = rotate(key, &data);
             assert!(said.contains(step), "{said}");
         }
-        let next = Daemon::start(&data, &[]);
-        assert_eq!(next.kubectl(&whoami), "kubernetes-admin", "{step}: its own kubeconfig");
-        // The old kubeconfig trusts the old CA only, and its certificate is of that: the server's has changed since the
-        // second step, and clients need its new CA by then.
-        let skip = [&["--insecure-skip-tls-verify", "--certificate-authority="], &whoami[..]].concat();
-        let (_, who) = next.kubectl_with(&old_kubeconfig, &skip);
+        let keys = if is_last { 1 } else { 2 };
+        server
+            .eventually(&["get", "--raw", "/openid/v1/jwks"], |said| said.matches("\"kid\"").count() == keys);
+        let all_cas = ["get", "configmap", "kube-root-ca.crt", "-o", r"jsonpath={.data.ca\.crt}"];
+        server.eventually(&all_cas, |said| said.matches("BEGIN CERTIFICATE").count() == keys);
+        assert_eq!(read(&data.join("pki/ca.crt")).matches("BEGIN CERTIFICATE").count(), keys, "{step}");
+        assert_eq!(server.kubectl(&WHOAMI), "kubernetes-admin", "{step}: its own kubeconfig");
+        // The server's certificate is of the new CA from the second step on: the old kubeconfig must not verify it.
+        let skip = [&["--insecure-skip-tls-verify", "--certificate-authority="], &WHOAMI[..]].concat();
+        let (_, who) = server.kubectl_with(&old_kubeconfig, &skip);
         assert_eq!(who == "kubernetes-admin", !is_last, "{step}: a client certificate of the old CA: {who}");
+        let (verified, said) = server.kubectl_with(&old_kubeconfig, &WHOAMI);
+        assert_eq!(verified, step == "Step 1 of 3", "{step}: the server's certificate: {said}");
         let review = serde_json::json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview",
             "spec": {"token": old_token}});
         let user = ["create", "-f", "-", "-o", "jsonpath={.status.user.username}"];
-        let who = next.with_input(&user, &review.to_string());
+        let who = server.with_input(&user, &review.to_string());
         assert_eq!(who == account, !is_last, "{step}: a token of the old key: {who}");
-        let published = next.kubectl(&["get", "--raw", "/openid/v1/jwks"]);
-        assert_eq!(published.matches("\"kid\"").count(), if is_last { 1 } else { 2 }, "{published}");
-        server = Some(next);
+        // Extension API servers are told of both CAs of the front proxy, and of both of clients.
+        let facts = ["-n", "kube-system", "get", "configmap", "extension-apiserver-authentication", "-o"];
+        for file in ["client-ca-file", "requestheader-client-ca-file"] {
+            let content = format!("jsonpath={{.data.{file}}}");
+            let published = [&facts[..], &[content.as_str()]].concat();
+            server.eventually(&published, |said| said.matches("BEGIN CERTIFICATE").count() == keys);
+        }
     }
     let new_ca = read(&data.join("pki/ca.crt"));
-    assert!(!new_ca.contains(old_ca.trim()) && new_ca.matches("BEGIN CERTIFICATE").count() == 1);
+    assert!(!new_ca.contains(old_ca.trim()));
+    server.stop();
     // A data directory with the old CA is of the same cluster.
-    if let Some(server) = server.take() {
-        server.stop();
-    }
     fs::write(data.join("pki/ca.crt"), old_ca).expect("written");
     let server = Daemon::start(&data, &[]);
     assert_eq!(read(&data.join("pki/ca.crt")), new_ca);

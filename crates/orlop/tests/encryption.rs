@@ -10,6 +10,8 @@ use std::{
     process::{Command, Output},
 };
 
+use orlop_store::{Config, Endpoint, KeyRange, Read, Store};
+use orlop_testbed::Cluster;
 use support::daemon::Daemon;
 
 const KEYS: [&str; 2] =
@@ -41,9 +43,13 @@ fn contains(data: &Path, text: &str) -> bool {
 }
 
 fn encrypt(data: &Path, config: &str) -> Output {
+    encrypt_at(&["--data-dir", &data.display().to_string()], config)
+}
+
+fn encrypt_at(place: &[&str], config: &str) -> Output {
     Command::new(env!("CARGO_BIN_EXE_orlop"))
-        .args(["encrypt", "--rekey", "--encryption-provider-config", config, "--data-dir"])
-        .arg(data)
+        .args(["encrypt", "--rekey", "--encryption-provider-config", config])
+        .args(place)
         .output()
         .unwrap()
 }
@@ -157,4 +163,78 @@ fn bad_configurations_are_refused() {
     assert!(refused.contains("does not pin to start/end of host"), "{refused}");
     let output = encrypt(&folder.path().join("nothing"), &config);
     assert!(String::from_utf8_lossy(&output.stderr).contains("there is no database"));
+}
+
+/// Returns the values of all secrets as they are stored.
+fn stored_secrets(url: &str) -> Vec<String> {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let store = Store::open(Config::new(Endpoint::parse(url).unwrap())).await.unwrap();
+        let read = store.read(Read::new(KeyRange::prefix("/registry/core/secrets/"))).await.unwrap();
+        let values = read.kvs.iter().map(|kv| String::from_utf8_lossy(&kv.value).into_owned()).collect();
+        store.close().await;
+        values
+    })
+}
+
+#[test]
+fn servers_on_postgresql_share_encrypted_objects_and_rotate_their_key() {
+    let cluster = Cluster::shared().unwrap();
+    let url = cluster.url(&cluster.create_database().unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let (first_data, second_data) = (folder.path().join("first"), folder.path().join("second"));
+    let server = Daemon::start(&first_data, &["--endpoint", &url]);
+    server.kubectl(&["create", "secret", "generic", "a", "--from-literal=k=plaintext-one"]);
+    server.kubectl(&["label", "secret", "a", "tier=labelvalue"]);
+    server.stop();
+    assert!(stored_secrets(&url)[0].contains("cGxhaW50ZXh0LW9uZQ=="), "in clear at first");
+
+    let config = configure(folder.path(), &format!("{}, {{identity: {{}}}}", aesgcm("one", KEYS[0])));
+    let key = first_data.join("cluster.key").display().to_string();
+    let options = [
+        "--endpoint",
+        &url,
+        "--cluster-key-file",
+        &key,
+        "--encryption-provider-config",
+        &config,
+        "--encryption-provider-config-automatic-reload",
+    ];
+    let (first, second) = (Daemon::start(&first_data, &options), Daemon::start(&second_data, &options));
+    first.kubectl(&["create", "secret", "generic", "b", "--from-literal=k=plaintext-two"]);
+    let value =
+        |server: &Daemon, name: &str| server.kubectl(&["get", "secret", name, "-o", "jsonpath={.data.k}"]);
+    assert_eq!(value(&second, "b"), "cGxhaW50ZXh0LXR3bw==", "what another server encrypted");
+    let rekey = |config: &str| {
+        let output = encrypt_at(&["--endpoint", &url], config);
+        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(output.status.success(), "{said}");
+    };
+    let all_under = |name: &str| {
+        let stored = stored_secrets(&url);
+        let prefix = format!("k8s:enc:aesgcm:v1:{name}:");
+        assert!(stored.len() == 2 && stored.iter().all(|value| value.starts_with(&prefix)), "{stored:?}");
+    };
+    rekey(&config);
+    all_under("one");
+
+    // Both servers take the next key from the file, and go on while everything is written again.
+    let config = configure(folder.path(), &format!("{}, {}", aesgcm("two", KEYS[1]), aesgcm("one", KEYS[0])));
+    let reloads = r#"apiserver_encryption_config_controller_automatic_reloads_total{status="success"} 1"#;
+    for server in [&first, &second] {
+        server.eventually(&["get", "--raw", "/metrics"], |said| said.contains(reloads));
+    }
+    rekey(&config);
+    all_under("two");
+    for server in [&first, &second] {
+        assert_eq!(
+            (value(server, "a"), value(server, "b")),
+            ("cGxhaW50ZXh0LW9uZQ==".to_owned(), "cGxhaW50ZXh0LXR3bw==".to_owned())
+        );
+        let labelled = ["get", "secrets", "-l", "tier=labelvalue", "-o", "name"];
+        assert_eq!(server.kubectl(&labelled), "secret/a");
+        let metrics = server.kubectl(&["get", "--raw", "/metrics"]);
+        let operations = r#"apiserver_storage_transformation_operations_total{resource="secrets",transformation_type="from_storage",transformer_prefix="k8s:enc:aesgcm:v1:",status="OK"}"#;
+        assert!(metrics.contains(operations), "{metrics}");
+    }
 }

@@ -4,10 +4,7 @@
 
 mod support;
 
-use std::{
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::{path::Path, process::Command, time::Duration};
 
 use orlop_testbed::Cluster;
 use support::daemon::Daemon;
@@ -25,20 +22,6 @@ fn database() -> String {
 fn join(data_dir: &Path, url: &str, key_of: &Path) -> Daemon {
     let key = key_of.join("cluster.key").display().to_string();
     Daemon::start(data_dir, &["--endpoint", url, "--cluster-key-file", &key])
-}
-
-/// Waits until kubectl says what is wanted. Returns the time that took.
-#[track_caller]
-fn eventually(server: &Daemon, arguments: &[&str], wanted: impl Fn(&str) -> bool) -> Duration {
-    let began = Instant::now();
-    loop {
-        let (_, said) = server.kubectl_with(&server.kubeconfig(), arguments);
-        if wanted(&said) {
-            return began.elapsed();
-        }
-        assert!(began.elapsed() < Duration::from_secs(120), "kubectl {arguments:?} still says: {said}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
 }
 
 fn holder(server: &Daemon) -> String {
@@ -66,7 +49,7 @@ fn servers_of_one_cluster_accept_each_others_credentials() {
     let version = |server: &Daemon| {
         server.kubectl(&[&published[..], &["jsonpath={.metadata.resourceVersion}"]].concat())
     };
-    eventually(&first, &[&published[..], &["name"]].concat(), |said| said == "configmap/kube-root-ca.crt");
+    first.eventually(&[&published[..], &["name"]].concat(), |said| said == "configmap/kube-root-ca.crt");
     let published_at = version(&first);
 
     for (server, kubeconfig) in [(&first, second.kubeconfig()), (&second, first.kubeconfig())] {
@@ -76,7 +59,7 @@ fn servers_of_one_cluster_accept_each_others_credentials() {
         let (success, who) = server.kubectl_with(&first.kubeconfig(), &[&token[..], &WHOAMI].concat());
         assert!(success && who == "kubernetes-admin", "the administrator's token: {who}");
     }
-    eventually(&first, &["get", "serviceaccount", "default", "-o", "name"], |said| said.contains("default"));
+    first.eventually(&["get", "serviceaccount", "default", "-o", "name"], |said| said.contains("default"));
     for (issuer, verifier) in [(&first, &second), (&second, &first)] {
         let token = issuer.kubectl(&["create", "token", "default"]);
         let review = serde_json::json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview",
@@ -90,7 +73,7 @@ fn servers_of_one_cluster_accept_each_others_credentials() {
     for (server, namespace) in [(&first, "one"), (&second, "two")] {
         server.kubectl(&["create", "namespace", namespace]);
         let map = ["-n", namespace, "get", "configmap", "kube-root-ca.crt", "-o", "name"];
-        eventually(server, &map, |said| said == "configmap/kube-root-ca.crt");
+        server.eventually(&map, |said| said == "configmap/kube-root-ca.crt");
     }
     assert_eq!(version(&second), published_at);
 }
@@ -121,7 +104,7 @@ fn controllers_run_on_one_server_and_move_to_another_when_it_stops() {
     let (folder, url) = (tempfile::tempdir().expect("a folder"), database());
     let directory = |name: &str| folder.path().join(name);
     let first = Daemon::start(&directory("first"), &["--endpoint", &url]);
-    eventually(&first, &["get", "serviceaccounts", "-o", "name"], |said| said == "serviceaccount/default");
+    first.eventually(&["get", "serviceaccounts", "-o", "name"], |said| said == "serviceaccount/default");
     let leader = holder(&first);
     let second = join(&directory("second"), &url, &directory("first"));
     let is_leader = |server: &Daemon| {
@@ -136,19 +119,100 @@ fn controllers_run_on_one_server_and_move_to_another_when_it_stops() {
     // A server that stops in an orderly way frees its leases: nobody has to wait for them to expire.
     first.stop();
     let lease = ["-n", "kube-system", "get", "lease", LEASE, "-o", "jsonpath={.spec.holderIdentity}"];
-    let took = eventually(&second, &lease, |said| !said.is_empty() && said != leader);
+    let took = second.eventually(&lease, |said| !said.is_empty() && said != leader);
     assert!(took < Duration::from_secs(10), "it took {took:?}");
     second.kubectl(&["create", "namespace", "one"]);
     let account = |namespace: &'static str| ["-n", namespace, "get", "serviceaccount", "-o", "name"];
-    eventually(&second, &account("one"), |said| said == "serviceaccount/default");
+    second.eventually(&account("one"), |said| said == "serviceaccount/default");
 
     // A server that is killed keeps its leases until they expire.
     let third = join(&directory("third"), &url, &directory("first"));
     assert!(!is_leader(&third));
     second.kill();
     third.kubectl(&["create", "namespace", "two"]);
-    let took = eventually(&third, &account("two"), |said| said == "serviceaccount/default");
+    let took = third.eventually(&account("two"), |said| said == "serviceaccount/default");
     println!("took over {took:?} after a kill");
     assert!(is_leader(&third));
     third.kubectl(&["delete", "namespace", "one", "two"]);
+}
+
+/// Returns the status of reading the namespaces with a token.
+fn status_of(server: &Daemon, token: &str) -> bool {
+    // Without the administrator's certificate the token is all that authenticates.
+    let kubeconfig = server.data_dir.join("token.kubeconfig");
+    let (cluster, ca) = (server.url(), server.data_dir.join("pki/ca.crt").display().to_string());
+    let text = format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{{name: a, context: {{cluster: a, user: a}}}}]\n\
+         clusters: [{{name: a, cluster: {{server: '{cluster}', certificate-authority: '{ca}'}}}}]\n\
+         users: [{{name: a, user: {{token: '{token}'}}}}]\n"
+    );
+    std::fs::write(&kubeconfig, text).expect("written");
+    server.kubectl_with(&kubeconfig, &WHOAMI).0
+}
+
+#[test]
+fn deleted_credentials_are_refused_by_all_servers() {
+    let (folder, url) = (tempfile::tempdir().expect("a folder"), database());
+    let directory = |name: &str| folder.path().join(name);
+    let first = Daemon::start(&directory("first"), &["--endpoint", &url]);
+    let second = join(&directory("second"), &url, &directory("first"));
+    first.kubectl(&["create", "serviceaccount", "builder"]);
+    let bound = first.kubectl(&["create", "token", "builder"]);
+    let secret = serde_json::json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token",
+        "metadata": {"name": "legacy", "annotations": {"kubernetes.io/service-account.name": "builder"}}});
+    first.with_input(&["create", "-f", "-"], &secret.to_string());
+    let content = ["get", "secret", "legacy", "-o", "go-template={{.data.token | base64decode}}"];
+    second.eventually(&content, |said| said.starts_with("ey"));
+    let legacy = second.kubectl(&content);
+    for token in [&bound, &legacy] {
+        // Both have seen it, and may have cached that it is good.
+        assert!(status_of(&first, token) && status_of(&second, token));
+    }
+    let refused = |server: &Daemon, token: &str| {
+        let began = std::time::Instant::now();
+        while status_of(server, token) {
+            assert!(began.elapsed() < Duration::from_secs(60), "the token is still accepted");
+        }
+    };
+    first.kubectl(&["delete", "secret", "legacy"]);
+    assert!(!status_of(&first, &legacy), "at once where it was deleted");
+    refused(&second, &legacy);
+    assert!(status_of(&second, &bound), "the other token is not concerned");
+    second.kubectl(&["delete", "serviceaccount", "builder"]);
+    assert!(!status_of(&second, &bound), "at once where it was deleted");
+    refused(&first, &bound);
+}
+
+#[test]
+fn keys_are_rotated_on_all_servers_without_a_restart() {
+    let (folder, url) = (tempfile::tempdir().expect("a folder"), database());
+    let directory = |name: &str| folder.path().join(name);
+    let first = Daemon::start(&directory("first"), &["--endpoint", &url]);
+    let second = join(&directory("second"), &url, &directory("first"));
+    second.eventually(&["get", "serviceaccounts", "-o", "name"], |said| said == "serviceaccount/default");
+    let servers = [&first, &second];
+    let key = directory("first").join("cluster.key").display().to_string();
+    let old_token = first.kubectl(&["create", "token", "default", "--duration", "2h"]);
+    for step in 1..=3 {
+        let keys = if step == 3 { 1 } else { 2 };
+        for rotated in ["ca", "service-account-key", "front-proxy-ca"] {
+            let rotate = ["rotate", rotated, "--endpoint", &url, "--cluster-key-file", &key];
+            let output = Command::new(env!("CARGO_BIN_EXE_orlop")).args(rotate).output().expect("orlop runs");
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        }
+        for server in servers {
+            let published = ["get", "--raw", "/openid/v1/jwks"];
+            server.eventually(&published, |said| said.matches("\"kid\"").count() == keys);
+            let cas = || std::fs::read_to_string(server.data_dir.join("pki/ca.crt")).unwrap_or_default();
+            server.eventually(&["version"], |_| cas().matches("BEGIN CERTIFICATE").count() == keys);
+        }
+        // Credentials of each are good at the other, at every step.
+        for (server, other) in [(&first, &second), (&second, &first)] {
+            let (success, who) = server.kubectl_with(&other.kubeconfig(), &WHOAMI);
+            assert!(success && who == "kubernetes-admin", "step {step}: {who}");
+            let token = server.kubectl(&["create", "token", "default"]);
+            assert!(status_of(other, &token), "step {step}: a new token");
+            assert_eq!(status_of(other, &old_token), step < 3, "step {step}: the old token");
+        }
+    }
 }

@@ -103,7 +103,8 @@ fn deselected_controllers_can_run_by_kubeconfig() {
         let client = orlop_client::Client::connect(config).await.expect("a client");
         let all =
             orlop_controllers::select(&[], orlop_controllers::Defaults::ApiServer).expect("the default");
-        let options = orlop_controllers::Options { root_ca: "the CA".to_owned(), ..Default::default() };
+        let options =
+            orlop_controllers::Options { root_ca: "the CA".to_owned().into(), ..Default::default() };
         orlop_controllers::run(client, &all, options).await;
     });
     server.eventually(&["get", "namespace", "team"], |said| said.contains("not found"));
@@ -151,6 +152,24 @@ fn serving_certificate_and_token_file_are_used() {
         ["--context", "orlop-token", "--token", "abc", "auth", "whoami", "-o", "jsonpath={.status.userInfo}"];
     let who = server.kubectl(&who);
     assert!(who.contains("robot"), "{who}");
+
+    // Half a pair changes nothing; a new pair is served without a restart, and the kubeconfig does not know it.
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let certificate = params.self_signed(&key).expect("a certificate");
+    fs::write(path("tls.crt"), certificate.pem()).expect("written");
+    assert!(server.run(&["version"], "").0, "the key is not its: the old pair stays");
+    fs::write(path("tls.key"), key.serialize_pem()).expect("written");
+    server.eventually(&["version"], |said| said.contains("x509"));
+    let any = [
+        "--insecure-skip-tls-verify",
+        "--certificate-authority=",
+        "get",
+        "namespace",
+        "default",
+        "-o",
+        "name",
+    ];
+    assert_eq!(server.kubectl(&any), "namespace/default");
 }
 
 #[test]

@@ -26,7 +26,7 @@ use k8s_openapi::{
 };
 use orlop_client::{
     Api, Client, ResourceExt,
-    api::{ListParams, Patch, PatchParams, PostParams},
+    api::{ListParams, PostParams},
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -181,10 +181,9 @@ impl Controller {
             }
         };
         if look.desired != look.current {
-            let patch = Patch::Merge(json!({"spec": {"replicas": look.desired}}));
-            objects
-                .patch_subresource::<_, Scale>("scale", &target.name, &PatchParams::default(), &patch)
-                .await?;
+            let mut scale = scale.clone();
+            scale.spec.get_or_insert_default().replicas = Some(look.desired);
+            objects.replace_subresource("scale", &target.name, &PostParams::default(), &scale).await?;
             self.with_history(key, look.current, |history| {
                 history.scaled(look.current, look.desired, Instant::now());
             });

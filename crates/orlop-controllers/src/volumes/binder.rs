@@ -6,11 +6,7 @@ use k8s_openapi::api::{
     core::v1::{PersistentVolume, PersistentVolumeClaim, Pod},
     storage::v1::StorageClass,
 };
-use orlop_client::{
-    Api, Client, Resource, ResourceExt,
-    api::{Patch, PatchParams, PostParams},
-};
-use serde_json::json;
+use orlop_client::{Api, Client, Resource, ResourceExt, api::PostParams};
 
 use super::{
     BOUND_BY_CONTROLLER, DEFAULT_CLASS, SELECTED_NODE, claim_names,
@@ -157,8 +153,9 @@ impl Controller {
             && claim_class(claim).is_empty()
             && let Some(default) = self.default_class()
         {
-            let patch = json!({"spec": {"storageClassName": default}});
-            self.claims.wrote(self.patch_claim(claim, patch).await?);
+            let mut changed = claim.clone();
+            changed.spec.get_or_insert_default().storage_class_name = Some(default);
+            self.replace_claim(&changed).await?;
             return Ok(Action::Done);
         }
         match class {
@@ -181,9 +178,11 @@ impl Controller {
             Some(class) if class.provisioner != NO_PROVISIONER => {
                 let provisioner = &class.provisioner;
                 if claim.annotations().get(PROVISIONER) != Some(provisioner) {
-                    let annotations = json!({PROVISIONER: provisioner, BETA_PROVISIONER: provisioner});
-                    let patch = json!({"metadata": {"annotations": annotations}});
-                    self.claims.wrote(self.patch_claim(claim, patch).await?);
+                    let mut changed = claim.clone();
+                    for annotation in [PROVISIONER, BETA_PROVISIONER] {
+                        changed.annotations_mut().insert(annotation.to_owned(), provisioner.clone());
+                    }
+                    self.replace_claim(&changed).await?;
                 }
                 let text = format!(
                     "Waiting for a volume to be created either by the external provisioner '{provisioner}' or manually by the system administrator. If volume creation is delayed, please verify that the provisioner is running and correctly registered."
@@ -249,27 +248,24 @@ impl Controller {
         let reference = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
         let mut volume = volume.clone();
         if reference.is_none_or(|reference| reference.uid != claim.metadata.uid) {
-            let mut metadata = json!({"resourceVersion": volume.metadata.resource_version});
             if reference.is_none() {
-                metadata["annotations"] = json!({BOUND_BY_CONTROLLER: "yes"});
+                volume.annotations_mut().insert(BOUND_BY_CONTROLLER.to_owned(), "yes".to_owned());
             }
             let mut reference = claim.object_ref(&());
             reference.resource_version.clone_from(&claim.metadata.resource_version);
-            let patch = json!({"metadata": metadata, "spec": {"claimRef": reference}});
-            volume = volumes.patch(&volume.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await?;
+            volume.spec.get_or_insert_default().claim_ref = Some(reference);
+            volume = volumes.replace(&volume.name_any(), &PostParams::default(), &volume).await?;
             self.volumes.wrote(volume.clone());
         }
         self.set_volume_phase(&volume, "Bound").await?;
         let mut claim = claim.clone();
         if volume_name(&claim).is_none() || !claim.annotations().contains_key(BIND_COMPLETED) {
-            let mut annotations = json!({BIND_COMPLETED: "yes"});
             if volume_name(&claim).is_none() {
-                annotations[BOUND_BY_CONTROLLER] = json!("yes");
+                claim.annotations_mut().insert(BOUND_BY_CONTROLLER.to_owned(), "yes".to_owned());
             }
-            let patch = json!({"metadata": {"resourceVersion": claim.metadata.resource_version,
-                "annotations": annotations}, "spec": {"volumeName": volume.name_any()}});
-            claim = self.patch_claim(&claim, patch).await?;
-            self.claims.wrote(claim.clone());
+            claim.annotations_mut().insert(BIND_COMPLETED.to_owned(), "yes".to_owned());
+            claim.spec.get_or_insert_default().volume_name = Some(volume.name_any());
+            claim = self.replace_claim(&claim).await?;
         }
         let spec = volume.spec.clone().unwrap_or_default();
         let mut changed = claim.clone();
@@ -280,14 +276,15 @@ impl Controller {
         self.write_claim_status(&claim, changed).await
     }
 
-    async fn patch_claim(
+    async fn replace_claim(
         &self,
         claim: &PersistentVolumeClaim,
-        patch: serde_json::Value,
     ) -> orlop_client::Result<PersistentVolumeClaim> {
         let api: Api<PersistentVolumeClaim> =
             Api::namespaced(self.client.clone(), &claim.namespace().unwrap_or_default());
-        api.patch(&claim.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await
+        let written = api.replace(&claim.name_any(), &PostParams::default(), claim).await?;
+        self.claims.wrote(written.clone());
+        Ok(written)
     }
 
     async fn set_claim_phase(

@@ -17,12 +17,12 @@ use super::{PemSource, RELOAD_INTERVAL, Stamp, TlsError};
 /// Verifies that one of some CAs has issued a certificate for client authentication. Files with CAs are followed.
 #[derive(Debug)]
 pub struct ClientVerifier {
-    sources: Vec<PemSource>,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
+    sources: Vec<PemSource>,
     verifier: Arc<dyn ClientCertVerifier>,
     stamps: Vec<Option<Stamp>>,
     checked: Instant,
@@ -35,10 +35,16 @@ impl ClientVerifier {
         // Taken before the files are read: a change in between is noticed by the next check.
         let stamps = sources.iter().map(PemSource::stamp).collect();
         let verifier = load(&sources, &provider(), true)?;
-        Ok(Self {
-            sources,
-            state: Mutex::new(State { verifier, stamps, checked: Instant::now(), generation: 0 }),
-        })
+        let state = State { sources, verifier, stamps, checked: Instant::now(), generation: 0 };
+        Ok(Self { state: Mutex::new(state) })
+    }
+
+    /// Replaces the sources of CAs. Certificates of open connections are verified again.
+    pub fn replace(&self, sources: Vec<PemSource>) -> Result<(), TlsError> {
+        let replaced = Self::new(sources)?.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        *state = State { generation: state.generation + 1, ..replaced };
+        Ok(())
     }
 
     /// Verifies a chain that begins with the client's own certificate.
@@ -58,29 +64,29 @@ impl ClientVerifier {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.checked.elapsed() >= RELOAD_INTERVAL {
             state.checked = Instant::now();
-            self.reload(&mut state);
+            reload(&mut state);
         }
         (state.verifier.clone(), state.generation)
     }
 
     /// Reloads the files if they changed. A failure is logged and leaves the CAs in use as they are.
     pub fn reload_if_changed(&self) {
-        self.reload(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
+        reload(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
     }
+}
 
-    fn reload(&self, state: &mut State) {
-        let stamps: Vec<_> = self.sources.iter().map(PemSource::stamp).collect();
-        if stamps == state.stamps {
-            return;
+fn reload(state: &mut State) {
+    let stamps: Vec<_> = state.sources.iter().map(PemSource::stamp).collect();
+    if stamps == state.stamps {
+        return;
+    }
+    match load(&state.sources, &provider(), true) {
+        Ok(verifier) => {
+            (state.verifier, state.stamps, state.generation) = (verifier, stamps, state.generation + 1);
+            tracing::info!(sources = ?state.sources, "reloaded client CAs");
         }
-        match load(&self.sources, &provider(), true) {
-            Ok(verifier) => {
-                (state.verifier, state.stamps, state.generation) = (verifier, stamps, state.generation + 1);
-                tracing::info!(sources = ?self.sources, "reloaded client CAs");
-            }
-            // Half-written files are likely: the stamps stay as they were, and the next check tries again.
-            Err(error) => tracing::warn!(%error, "cannot reload client CAs"),
-        }
+        // Half-written files are likely: the stamps stay as they were, and the next check tries again.
+        Err(error) => tracing::warn!(%error, "cannot reload client CAs"),
     }
 }
 

@@ -7,28 +7,61 @@ use orlop_api::user::UserInfo;
 /// informers that its own user shares among them.
 const READERS: &str = "orlop:controllers";
 
-/// Controllers and their service accounts in `kube-system`. Controllers that are not here act as a member of
-/// `system:masters`: workload controllers, whose calls have not been compared with their roles yet, and compose, which
-/// writes whatever kinds its graphs name.
+/// User of kube-controller-manager itself, which the service account token controller acts as.
+const MANAGER: &str = "system:kube-controller-manager";
+const SCHEDULER: &str = "kube-scheduler";
+
+/// Controllers whose service account in `kube-system` has another name.
 const SERVICE_ACCOUNTS: &[(&str, &str)] = &[
     ("certificatesigningrequest-approving-controller", "certificate-controller"),
-    ("clusterrole-aggregation-controller", "clusterrole-aggregation-controller"),
+    ("certificatesigningrequest-signing-controller", "certificate-controller"),
+    ("daemonset-controller", "daemon-set-controller"),
+    ("endpoints-controller", "endpoint-controller"),
+    ("endpointslice-mirroring-controller", "endpointslicemirroring-controller"),
     ("garbage-collector-controller", "generic-garbage-collector"),
-    ("namespace-controller", "namespace-controller"),
-    ("resourcequota-controller", "resourcequota-controller"),
+    ("horizontal-pod-autoscaler-controller", "horizontal-pod-autoscaler"),
+    ("legacy-serviceaccount-token-cleaner-controller", "legacy-service-account-token-cleaner"),
+    ("node-lifecycle-controller", "node-controller"),
+    ("persistentvolume-binder-controller", "persistent-volume-binder"),
+    ("persistentvolume-protection-controller", "pv-protection-controller"),
+    ("persistentvolumeclaim-protection-controller", "pvc-protection-controller"),
+    ("pod-garbage-collector-controller", "pod-garbage-collector"),
+    ("replicationcontroller-controller", "replication-controller"),
     ("root-ca-certificate-publisher-controller", "root-ca-cert-publisher"),
     ("serviceaccount-controller", "service-account-controller"),
-    ("validatingadmissionpolicy-status-controller", "validatingadmissionpolicy-status-controller"),
+    ("taint-eviction-controller", "node-controller"),
 ];
 
-/// Returns the user that an in-process controller acts as.
+/// Returns the user that an in-process controller acts as. None is a member of `system:masters`.
 pub fn controller_user(controller: &str) -> UserInfo {
-    match SERVICE_ACCOUNTS.iter().find(|(name, _)| *name == controller) {
-        Some((_, account)) => {
+    match controller {
+        "serviceaccount-token-controller" => controller_manager_user(),
+        SCHEDULER => UserInfo::authenticated("system:kube-scheduler", [READERS.to_owned()]),
+        _ => {
+            let account = SERVICE_ACCOUNTS.iter().find(|(name, _)| *name == controller);
+            let account = account.map_or(controller, |(_, account)| account);
             let mut user = UserInfo::service_account("kube-system", account);
             user.groups.push(READERS.to_owned());
             user
         }
-        None => UserInfo::master("system:kube-controller-manager"),
+    }
+}
+
+/// Returns the user that in-process controllers share: for informers, events and leases.
+pub fn controller_manager_user() -> UserInfo {
+    UserInfo::authenticated(MANAGER, [READERS.to_owned()])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn controllers_have_the_service_accounts_of_kubernetes() {
+        let user = |controller| controller_user(controller).name;
+        assert_eq!(user("job-controller"), "system:serviceaccount:kube-system:job-controller");
+        assert_eq!(user("taint-eviction-controller"), "system:serviceaccount:kube-system:node-controller");
+        assert_eq!(user("kube-scheduler"), "system:kube-scheduler");
+        assert_eq!(user("serviceaccount-token-controller"), "system:kube-controller-manager");
     }
 }

@@ -5,7 +5,7 @@ mod controllers;
 pub mod identity;
 pub(crate) mod lookup;
 
-pub use controllers::controller_user;
+pub use controllers::{controller_manager_user, controller_user};
 pub use orlop_auth::{
     Authenticated, AuthenticationError, Authorizer, Decision, Evaluation, TokenAuthenticator, TokenDigest,
     TokenFileError, Tokens, UnionAuthenticator, UnionAuthorizer, User, authentication, authentication_info,

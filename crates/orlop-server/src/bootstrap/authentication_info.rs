@@ -14,7 +14,7 @@ pub(super) async fn ensure(chain: &Chain, ca: &str) -> Result<(), BootstrapError
     let cluster = chain.cluster();
     let info = cluster
         .authentication_info()
-        .unwrap_or_else(|| AuthenticationInfo { client_ca: ca.to_owned(), request_header: None });
+        .unwrap_or_else(|| AuthenticationInfo { client_ca: ca.to_owned(), ..AuthenticationInfo::default() });
     let published = published(chain).await;
     let data = info.merged_with(published.as_ref().unwrap_or(&Data::new()));
     let (method, path, media_type, body) = match &published {

@@ -60,6 +60,8 @@ pub(crate) struct Hook {
     connections: Arc<AtomicUsize>,
     reviews: Arc<Mutex<Vec<Value>>>,
     paths: Arc<Mutex<Vec<String>>>,
+    /// Trace contexts of requests.
+    traces: Arc<Mutex<Vec<String>>>,
     answer: Arc<Mutex<Answer>>,
     _folder: tempfile::TempDir,
 }
@@ -93,23 +95,26 @@ impl Hook {
             connections: Arc::default(),
             reviews: Arc::default(),
             paths: Arc::default(),
+            traces: Arc::default(),
             answer: Arc::new(Mutex::new(Arc::new(answer))),
             _folder: folder,
         };
         let (calls, connections, answer) =
             (hook.calls.clone(), hook.connections.clone(), hook.answer.clone());
-        let (reviews, paths) = (hook.reviews.clone(), hook.paths.clone());
+        let (reviews, paths, traces) = (hook.reviews.clone(), hook.paths.clone(), hook.traces.clone());
         tokio::spawn(async move {
             loop {
                 let (socket, _) = listener.accept().await.unwrap();
                 let Ok(stream) = acceptor.accept(socket).await else { continue };
                 connections.fetch_add(1, Ordering::SeqCst);
-                let (calls, answer, reviews, paths) =
-                    (calls.clone(), answer.clone(), reviews.clone(), paths.clone());
+                let (calls, answer, reviews, paths, traces) =
+                    (calls.clone(), answer.clone(), reviews.clone(), paths.clone(), traces.clone());
                 tokio::spawn(async move {
                     let service = service_fn(|request: Request<Incoming>| {
                         calls.fetch_add(1, Ordering::SeqCst);
                         paths.lock().unwrap().push(request.uri().to_string());
+                        let trace = request.headers().get("traceparent");
+                        traces.lock().unwrap().extend(trace.map(|trace| trace.to_str().unwrap().to_owned()));
                         let (answer, reviews) = (answer.lock().unwrap().clone(), reviews.clone());
                         async move {
                             let body = request.into_body().collect().await.unwrap().to_bytes();
@@ -139,6 +144,11 @@ impl Hook {
     /// Returns the reviews since the last call of this.
     pub(crate) fn take_reviews(&self) -> Vec<Value> {
         std::mem::take(&mut self.reviews.lock().unwrap())
+    }
+
+    /// Returns the trace contexts of requests since the last call of this.
+    pub(crate) fn take_traces(&self) -> Vec<String> {
+        std::mem::take(&mut self.traces.lock().unwrap())
     }
 
     /// Returns the paths of requests since the last call of this.

@@ -1,4 +1,4 @@
-//! Webhooks in the audit log and in metrics.
+//! Webhooks in the audit log, in metrics and in traces.
 
 use std::sync::Arc;
 
@@ -6,6 +6,7 @@ use orlop_audit::{
     Auditor, Metrics, Policy,
     backend::{BatchOptions, Format, LogBackend, LogOptions, Mode, RotationOptions},
 };
+use orlop_trace::{Exporter, Tracer};
 use serde_json::json;
 
 use super::*;
@@ -116,5 +117,31 @@ async fn metrics_count_calls_rejections_and_failures() {
         r#"apiserver_admission_match_condition_exclusions_total{name="skipped.example.com",kind="webhook",type="validate",operation="CREATE"} 1"#,
     ] {
         assert!(metrics.contains(expected), "{expected}");
+    }
+}
+
+#[tokio::test]
+async fn calls_are_part_of_the_requests_trace() {
+    let folder = tempfile::tempdir().unwrap();
+    // Nobody collects the spans: they are dropped.
+    let collector = format!("unix://{}", folder.path().join("none.sock").display());
+    let tracer = Tracer::new(Exporter::start(&collector, "test").unwrap(), 0);
+    let chain = server().await.with_tracer(Some(Arc::new(tracer)));
+    let hook = Hook::start(&[], allow).await;
+    configure(&chain, MUTATING, "m", &[webhook(&hook, "m.example.org")]).await;
+    configure(&chain, VALIDATING, "v", &[webhook(&hook, "v.example.org")]).await;
+    let (code, ..) = send(&chain, "POST", MAPS, &config_map("untraced")).await;
+    assert_eq!((code, hook.take_traces()), (201, Vec::new()));
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let parent = format!("00-{trace}-00f067aa0ba902b7-01");
+    let headers = [("content-type", "application/json"), ("traceparent", parent.as_str())];
+    let response = ask(&chain, "POST", MAPS, &headers, config_map("traced").to_string()).await;
+    assert_eq!(whole(response).await.0, 201);
+    let traces = hook.take_traces();
+    assert_eq!(traces.len(), 2, "one call each: {traces:?}");
+    for received in traces {
+        let parts: Vec<&str> = received.split('-').collect();
+        assert_eq!((parts[1], parts[3]), (trace, "01"), "{received}");
+        assert_ne!(parts[2], "00f067aa0ba902b7", "the parent is a span of this server");
     }
 }

@@ -24,14 +24,17 @@ use orlop_server::{
     authentication::AuthenticationOptions,
 };
 
-use super::identity::{FRONT_PROXY_CLIENT, Identity};
+use super::{
+    identity::{FRONT_PROXY_CLIENT, Identity},
+    trust::SharedTrust,
+};
 use crate::{duration, private_key::refuse_if_public};
 
 /// Limits of `--service-account-max-token-expiration`, as in Kubernetes.
 const MAX_EXPIRATION: std::ops::RangeInclusive<u64> = 3600..=1 << 32;
 
 /// Credentials that the server accepts.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Authentication")]
 pub(super) struct AuthenticationFlags {
     /// CAs (PEM) of client certificates, besides the cluster's own. The common name is the user, organizations are
@@ -110,7 +113,7 @@ pub(super) struct AuthenticationFlags {
 }
 
 /// An OpenID Connect issuer.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 struct Oidc {
     /// URL of an OpenID Connect issuer whose tokens are accepted. For several issuers, or mappings in CEL, use
     /// --authentication-config.
@@ -180,6 +183,7 @@ struct RequestHeader {
 
 /// Verifiers of client certificates: of users, then of front proxies.
 pub(super) struct Verifiers {
+    pub(super) users: Arc<ClientVerifier>,
     pub(super) all: Vec<Arc<ClientVerifier>>,
     front_proxy: Option<Arc<ClientVerifier>>,
 }
@@ -187,9 +191,8 @@ pub(super) struct Verifiers {
 impl AuthenticationFlags {
     /// Returns the verifiers of client certificates. The cluster's own CA is one of those of users.
     pub(super) fn verifiers(&self, cluster_ca: &str) -> anyhow::Result<Verifiers> {
-        let mut sources = vec![PemSource::Inline(cluster_ca.to_owned())];
-        sources.extend(self.client_ca_file.clone().map(PemSource::File));
-        let users = ClientVerifier::new(sources).context("--client-ca-file")?;
+        let users = ClientVerifier::new(self.client_cas(cluster_ca)).context("--client-ca-file")?;
+        let users = Arc::new(users);
         let front_proxy = match &self.request_header.requestheader_client_ca_file {
             None => None,
             Some(path) => {
@@ -200,8 +203,14 @@ impl AuthenticationFlags {
                 Some(Arc::new(ClientVerifier::new(sources).context("--requestheader-client-ca-file")?))
             }
         };
-        let all = std::iter::once(Arc::new(users)).chain(front_proxy.clone()).collect();
-        Ok(Verifiers { all, front_proxy })
+        let all = std::iter::once(users.clone()).chain(front_proxy.clone()).collect();
+        Ok(Verifiers { users, all, front_proxy })
+    }
+
+    /// Returns the CAs of users.
+    pub(super) fn client_cas(&self, cluster_ca: &str) -> Vec<PemSource> {
+        let own = PemSource::Inline(cluster_ca.to_owned());
+        std::iter::once(own).chain(self.client_ca_file.clone().map(PemSource::File)).collect()
     }
 
     /// Refuses a CA that is both for users and for proxies: any user could name another.
@@ -220,16 +229,18 @@ impl AuthenticationFlags {
         Ok(())
     }
 
-    /// Returns the source of what is published for extension API servers. `own_proxy_ca` is the CA of this server's own
-    /// certificate towards them, unless it has another.
+    /// Returns the source of what is published for extension API servers. `uses_own_ca` says that this server's
+    /// certificate towards them is of the cluster's own CA.
     pub(super) fn published(
         &self,
-        identity: &Identity,
-        own_proxy_ca: Option<String>,
+        trust: SharedTrust,
+        uses_own_ca: bool,
     ) -> impl Fn() -> AuthenticationInfo + Send + Sync + use<> {
-        let (cluster_ca, client_ca_file) = (identity.ca().to_owned(), self.client_ca_file.clone());
+        let client_ca_file = self.client_ca_file.clone();
         let flags = self.request_header.clone();
         move || {
+            let trust = trust.load();
+            let own_proxy_ca = uses_own_ca.then(|| trust.front_proxy_ca.clone());
             let content = |path: &Option<PathBuf>| {
                 path.as_deref().and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default()
             };
@@ -249,8 +260,9 @@ impl AuthenticationFlags {
                 extra_headers_prefix: flags.requestheader_extra_headers_prefix.clone(),
             };
             AuthenticationInfo {
-                client_ca: [cluster_ca.clone(), content(&client_ca_file)].join("\n"),
+                client_ca: [trust.client_ca.clone(), content(&client_ca_file)].join("\n"),
                 request_header: Some(request_header),
+                retired: trust.retired.clone(),
             }
         }
     }

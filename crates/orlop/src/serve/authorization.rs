@@ -7,8 +7,8 @@ use orlop_server::{
     auth::{
         Authorizer, UnionAuthorizer,
         authorization::{
-            AuthorizationConfiguration, FailurePolicy, WebhookAuthorizer, WebhookConfiguration,
-            configuration::TYPES,
+            AuthorizationConfiguration, DecisionMetrics, FailurePolicy, WebhookAuthorizer,
+            WebhookConfiguration, configuration::TYPES,
         },
         files::Files,
     },
@@ -65,8 +65,12 @@ pub(super) struct AuthorizationOptions {
 impl AuthorizationOptions {
     /// Sets the authorizers of a cluster. Follows the configuration file, if there is one, until the returned task is
     /// aborted.
-    pub(super) fn install(&self, cluster: &Cluster) -> anyhow::Result<tokio::task::JoinHandle<()>> {
-        let builtin = BuiltinAuthorizers::new(cluster);
+    pub(super) fn install(
+        &self,
+        cluster: &Cluster,
+        metrics: &DecisionMetrics,
+    ) -> anyhow::Result<tokio::task::JoinHandle<()>> {
+        let builtin = Builtin { authorizers: BuiltinAuthorizers::new(cluster), metrics: metrics.clone() };
         let union = cluster.authorizer().clone();
         let Some(path) = self.authorization_config.clone() else {
             union.replace(build(&self.of_modes()?, &builtin)?);
@@ -136,7 +140,7 @@ impl AuthorizationOptions {
 fn reload(
     path: &std::path::Path,
     initial: &AuthorizationConfiguration,
-    builtin: &BuiltinAuthorizers,
+    builtin: &Builtin,
     union: &UnionAuthorizer,
 ) -> anyhow::Result<()> {
     let configuration = AuthorizationConfiguration::read(path).map_err(anyhow::Error::msg)?;
@@ -145,17 +149,28 @@ fn reload(
     Ok(())
 }
 
+/// Authorizers of the cluster, and the counts of all decisions.
+struct Builtin {
+    authorizers: BuiltinAuthorizers,
+    metrics: DecisionMetrics,
+}
+
 fn build(
     configuration: &AuthorizationConfiguration,
-    builtin: &BuiltinAuthorizers,
+    builtin: &Builtin,
 ) -> anyhow::Result<Vec<Arc<dyn Authorizer>>> {
-    let authorizers = configuration.authorizers.iter().map(|authorizer| {
-        if let Some(webhook) = &authorizer.webhook {
-            let webhook = WebhookAuthorizer::new(&authorizer.name, webhook)
-                .with_context(|| format!("the authorization webhook {:?} cannot be used", authorizer.name))?;
-            return Ok(Arc::new(webhook) as Arc<dyn Authorizer>);
-        }
-        builtin.get(&authorizer.kind).with_context(|| format!("there is no authorizer {:?}", authorizer.kind))
+    let authorizers = configuration.authorizers.iter().map(|configured| {
+        let (kind, name) = (&configured.kind, &configured.name);
+        let authorizer = match &configured.webhook {
+            Some(webhook) => Arc::new(
+                WebhookAuthorizer::new(name, webhook)
+                    .with_context(|| format!("the authorization webhook {name:?} cannot be used"))?,
+            ),
+            None => {
+                builtin.authorizers.get(kind).with_context(|| format!("there is no authorizer {kind:?}"))?
+            }
+        };
+        Ok(builtin.metrics.count(kind, name, authorizer))
     });
     authorizers.collect()
 }

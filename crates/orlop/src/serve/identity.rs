@@ -26,7 +26,10 @@ use orlop_server::{
 use orlop_store::{Store, private_files};
 use tokio::task::JoinHandle;
 
-use super::data_dir::DataDir;
+use super::{
+    data_dir::DataDir,
+    trust::{Kubelet, RENEWAL_MARGIN, SharedTrust, Trust},
+};
 use crate::private_key::refuse_if_public;
 
 /// DNS names under which clients inside a cluster reach its API server.
@@ -37,12 +40,8 @@ const NAMES: &[&str] = &[
     "kubernetes.default.svc",
     "kubernetes.default.svc.cluster.local",
 ];
-/// Interval at which the serving certificate's expiry is checked.
-const RENEWAL_INTERVAL: Duration = Duration::from_secs(12 * 60 * 60);
 /// Common name of this server towards extension API servers.
 pub(super) const FRONT_PROXY_CLIENT: &str = "front-proxy-client";
-/// Time before they expire at which the administrator's and the serving certificate are replaced.
-const RENEWAL_MARGIN: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 
 /// Files and names that a user passes.
 #[derive(Debug, clap::Args)]
@@ -79,22 +78,28 @@ pub(super) struct Options {
 
 /// Everything about trust that a server needs. Not `Debug`: it holds secrets.
 pub(super) struct Identity {
+    secrets: ClusterSecrets,
+    key: Arc<ClusterKey>,
     authority: Authority,
     serving: Credential,
+    /// Certificate towards nodes.
+    node_client: Credential,
+    /// CAs that certificates of nodes are verified by, as `--kubelet-certificate-authority` says.
+    kubelet_ca: Option<PathBuf>,
+    /// Names and addresses of a serving certificate of the cluster's CA.
+    names: ServingNames,
     /// Files of the serving certificate and its key, if they are the user's.
     serving_files: Option<(PathBuf, PathBuf)>,
     /// The administrator's token, on the server that has it.
     admin_token: Option<String>,
     /// Digest and user of the administrator's token.
     pub(super) tokens: Vec<(TokenDigest, User)>,
-    /// Key that signs service account tokens, PEM.
-    service_account_key: String,
-    /// Keys that tokens are accepted from besides, PEM: of a rotation.
-    accepted_service_account_keys: Option<String>,
     /// CAs of clients and servers, PEM. The first one signs.
     trusted_cas: String,
-    /// CA of the front proxy, by which extension API servers trust this cluster's servers.
-    front_proxy_ca: Credential,
+    /// File of the CAs.
+    ca_file: PathBuf,
+    /// Content of that file.
+    ca_file_content: Option<String>,
     /// File of the administrator's token.
     pub(super) token_file: PathBuf,
     /// File of the cluster key.
@@ -103,6 +108,12 @@ pub(super) struct Identity {
     pub(super) root_ca: String,
     /// Files that are being written.
     writes: Vec<JoinHandle<anyhow::Result<()>>>,
+}
+
+/// Names and addresses that clients reach a server by.
+struct ServingNames {
+    addresses: Vec<IpAddr>,
+    sans: Vec<String>,
 }
 
 impl Identity {
@@ -142,60 +153,113 @@ impl Identity {
             admin_token = None;
         }
         files.check(&secrets)?;
-        let ca_file = data_dir.join("pki/ca.crt");
-        let trusted_cas = secrets.trusted_cas();
-        let mut writes = Vec::new();
-        if files.ca_certificate.as_deref().map(str::trim) != Some(trusted_cas.trim()) {
-            writes.push(data_dir.start_write(ca_file, trusted_cas.clone()));
-        }
-        let authority =
-            Authority::load(secrets.ca.clone()).context("the cluster's CA in the database cannot be used")?;
-        let mut root_ca = trusted_cas.clone();
-        let serving = match (&options.tls_cert_file, &options.tls_key_file) {
-            (Some(certificate), Some(key)) => {
+        let serving_files = options.tls_cert_file.clone().zip(options.tls_key_file.clone());
+        let authority = load_authority(&secrets)?;
+        let names = ServingNames { addresses: addresses.to_vec(), sans: options.tls_san.clone() };
+        let serving = match &serving_files {
+            Some((certificate, key)) => {
                 refuse_if_public(key)?;
-                let serving = Credential { certificate: read(certificate)?, key: read(key)? };
-                root_ca.push_str(&serving.certificate);
-                serving
+                Credential { certificate: read(certificate)?, key: read(key)? }
             }
-            _ => issue_serving(&authority, addresses, &options.tls_san)?,
+            None => names.issue(&authority)?,
         };
-        Ok(Self {
+        let key_file = key.path().to_owned();
+        let mut identity = Self {
+            node_client: issue_node_client(&authority)?,
+            kubelet_ca: options.kubelet_certificate_authority.clone(),
             authority,
             serving,
-            serving_files: options.tls_cert_file.clone().zip(options.tls_key_file.clone()),
+            names,
+            serving_files,
             admin_token,
             tokens: vec![(secrets.admin_token_digest, User::master("kubernetes-admin"))],
-            accepted_service_account_keys: secrets.accepted_service_account_keys().map(str::to_owned),
-            trusted_cas,
-            service_account_key: secrets.service_account_key,
-            front_proxy_ca: secrets.front_proxy_ca,
+            trusted_cas: String::new(),
+            root_ca: String::new(),
+            ca_file: data_dir.join("pki/ca.crt"),
+            ca_file_content: files.ca_certificate.clone(),
+            secrets,
+            key: Arc::new(key),
             token_file,
-            key_file: key.path().to_owned(),
-            root_ca,
-            writes,
-        })
+            key_file,
+            writes: Vec::new(),
+        };
+        identity.set_cas();
+        identity.write_ca(data_dir);
+        Ok(identity)
     }
 
-    /// Returns the signers of credentials that controllers hand out.
-    pub(super) fn signers(&self, issuer: Arc<Issuer>) -> anyhow::Result<Signers> {
-        let authority = Authority::load(self.authority.credential().clone())?;
-        let certificate = move |request: &certificate_signing::Request| {
-            signers::sign(&authority, &request.signer, &request.pem, &request.usages, request.lifetime)
-        };
-        let token = move |claims: &serde_json::Value| issuer.sign(claims).map_err(|error| error.to_string());
-        Ok(Signers {
-            token: Some(Arc::new(token)),
-            certificate: Some(Arc::new(certificate)),
-            recognize_kubelet: Some(Arc::new(signers::kubelet_client)),
+    fn set_cas(&mut self) {
+        self.trusted_cas = self.secrets.trusted_cas();
+        self.root_ca.clone_from(&self.trusted_cas);
+        if self.serving_files.is_some() {
+            self.root_ca.push_str(&self.serving.certificate);
+        }
+    }
+
+    /// Takes over the cluster's secrets after a step of a rotation. A new CA issues new certificates.
+    pub(super) fn adopt(&mut self, secrets: ClusterSecrets) -> anyhow::Result<()> {
+        let authority = load_authority(&secrets)?;
+        let is_new_ca = secrets.ca != self.secrets.ca;
+        self.authority = authority;
+        self.secrets = secrets;
+        if is_new_ca {
+            self.issue()?;
+        }
+        self.set_cas();
+        Ok(())
+    }
+
+    /// Issues new certificates unless the present ones are valid for `margin`. Returns true if it did.
+    pub(super) fn renew_if_due(&mut self, margin: Duration) -> anyhow::Result<bool> {
+        // All are issued together, and for the same time.
+        let is_due = !pki::is_valid_for(&self.node_client.certificate, margin);
+        if is_due {
+            self.issue()?;
+        }
+        Ok(is_due)
+    }
+
+    fn issue(&mut self) -> anyhow::Result<()> {
+        if self.serving_files.is_none() {
+            self.serving = self.names.issue(&self.authority)?;
+        }
+        self.node_client = issue_node_client(&self.authority)?;
+        Ok(())
+    }
+
+    /// Begins to write the CAs to their file, unless it has them.
+    pub(super) fn write_ca(&mut self, data_dir: &DataDir) {
+        if self.ca_file_content.as_deref().map(str::trim) != Some(self.trusted_cas.trim()) {
+            self.writes.push(data_dir.start_write(self.ca_file.clone(), self.trusted_cas.clone()));
+            self.ca_file_content = Some(self.trusted_cas.clone());
+        }
+    }
+
+    /// Returns the cluster key.
+    pub(super) fn key(&self) -> &Arc<ClusterKey> {
+        &self.key
+    }
+
+    /// Returns the cluster's secrets.
+    pub(super) fn secrets(&self) -> &ClusterSecrets {
+        &self.secrets
+    }
+
+    /// Returns the CAs that are in use.
+    pub(super) fn trust(&self) -> anyhow::Result<Trust> {
+        Ok(Trust {
+            authority: load_authority(&self.secrets)?,
+            client_ca: self.trusted_cas.clone(),
+            front_proxy_ca: self.secrets.trusted_front_proxy_cas(),
+            retired: self.secrets.retired(),
         })
     }
 
     /// Returns the cluster's own issuer of service account tokens.
     pub(super) fn issuer(&self) -> anyhow::Result<Issuer> {
         let context = "the cluster's service account key in the database cannot be used";
-        let issuer = Issuer::from_pem(&self.service_account_key).context(context)?;
-        let Some(others) = &self.accepted_service_account_keys else { return Ok(issuer) };
+        let issuer = Issuer::from_pem(&self.secrets.service_account_key).context(context)?;
+        let Some(others) = self.secrets.accepted_service_account_keys() else { return Ok(issuer) };
         Ok(issuer.with_keys(PublicKey::all_from_pem(others.as_bytes()).context(context)?))
     }
 
@@ -213,47 +277,39 @@ impl Identity {
         Ok(pki::server_tls_with(certificate, key, verifiers).map_err(pki::Error::from)?)
     }
 
-    /// Returns a task that replaces the serving certificate before it expires, if the cluster's CA has issued it.
-    pub(super) fn renewal(&self, tls: ServerTls, addresses: &[IpAddr], options: &Options) -> Option<Renewal> {
-        if self.serving_files.is_some() {
-            return None;
-        }
-        Some(Renewal {
-            authority: Authority::load(self.authority.credential().clone()).ok()?,
-            serving: self.serving.clone(),
-            addresses: addresses.to_vec(),
-            sans: options.tls_san.clone(),
-            tls,
-        })
-    }
-
-    /// Returns the certificate of the CA of the front proxy.
-    pub(super) fn front_proxy_ca(&self) -> &str {
-        &self.front_proxy_ca.certificate
+    /// Returns the serving certificate, if the cluster's CA has issued it.
+    pub(super) fn own_serving(&self) -> Option<&Credential> {
+        self.serving_files.is_none().then_some(&self.serving)
     }
 
     /// Returns a client certificate towards extension API servers.
     pub(super) fn front_proxy_client(&self) -> anyhow::Result<Credential> {
-        let authority = Authority::load(self.front_proxy_ca.clone())
+        let authority = Authority::load(self.secrets.front_proxy_ca.clone())
             .context("the cluster's front proxy CA in the database cannot be used")?;
         Ok(authority.client(FRONT_PROXY_CLIENT, "")?)
     }
 
     /// Returns the TLS of this server towards nodes.
-    pub(super) fn node_tls(&self, options: &Options) -> anyhow::Result<NodeTls> {
-        let client = self.authority.client("kube-apiserver-kubelet-client", "system:masters")?;
-        let ca = match &options.kubelet_certificate_authority {
+    pub(super) fn node_tls(&self) -> anyhow::Result<NodeTls> {
+        let ca = match &self.kubelet_ca {
             Some(path) if path.as_os_str() == "cluster" => Some(self.trusted_cas.clone()),
             Some(path) => Some(read(path)?),
             None => None,
         };
-        Ok(NodeTls::new(&client, ca.as_deref())?)
+        Ok(NodeTls::new(&self.node_client, ca.as_deref())?)
+    }
+
+    /// Returns a certificate of a node's own API.
+    pub(super) fn kubelet_certificate(&self, name: &str, address: IpAddr) -> anyhow::Result<Credential> {
+        Ok(self.authority.server(&[name.to_owned()], &[address])?)
     }
 
     /// Returns the TLS of a node's own API.
-    pub(super) fn kubelet_tls(&self, name: &str, address: IpAddr) -> anyhow::Result<orlop_net::ServerTls> {
-        let serving = self.authority.server(&[name.to_owned()], &[address])?;
-        Ok(pki::server_tls(&serving, &self.trusted_cas)?)
+    pub(super) fn kubelet(&self, name: String, address: IpAddr) -> anyhow::Result<Kubelet> {
+        let verifier = Arc::new(ClientVerifier::new(vec![PemSource::Inline(self.trusted_cas.clone())])?);
+        let (certificate, key) = self.kubelet_certificate(&name, address)?.to_sources();
+        let tls = pki::server_tls_with(certificate, key, vec![verifier.clone()]).map_err(pki::Error::from)?;
+        Ok(Kubelet { tls, verifier, name, address })
     }
 
     /// Returns whether this server knows the administrator's token.
@@ -304,37 +360,27 @@ impl Identity {
     }
 }
 
-/// Renews the serving certificate.
-pub(super) struct Renewal {
-    authority: Authority,
-    serving: Credential,
-    addresses: Vec<IpAddr>,
-    sans: Vec<String>,
-    tls: ServerTls,
+/// Returns the signers of credentials that controllers hand out.
+pub(super) fn signers(trust: &SharedTrust, issuer: Arc<Issuer>) -> Signers {
+    let trust = trust.clone();
+    let certificate = move |request: &certificate_signing::Request| {
+        let authority = &trust.load().authority;
+        signers::sign(authority, &request.signer, &request.pem, &request.usages, request.lifetime)
+    };
+    let token = move |claims: &serde_json::Value| issuer.sign(claims).map_err(|error| error.to_string());
+    Signers {
+        token: Some(Arc::new(token)),
+        certificate: Some(Arc::new(certificate)),
+        recognize_kubelet: Some(Arc::new(signers::kubelet_client)),
+    }
 }
 
-impl Renewal {
-    /// Replaces the certificate before it expires, for ever.
-    pub(super) async fn run(mut self) {
-        loop {
-            tokio::time::sleep(RENEWAL_INTERVAL).await;
-            if pki::is_valid_for(&self.serving.certificate, RENEWAL_MARGIN) {
-                continue;
-            }
-            match self.renew() {
-                Ok(()) => tracing::info!("renewed the serving certificate"),
-                Err(error) => tracing::warn!(%error, "cannot renew the serving certificate"),
-            }
-        }
-    }
+fn load_authority(secrets: &ClusterSecrets) -> anyhow::Result<Authority> {
+    Authority::load(secrets.ca.clone()).context("the cluster's CA in the database cannot be used")
+}
 
-    fn renew(&mut self) -> anyhow::Result<()> {
-        let renewed = issue_serving(&self.authority, &self.addresses, &self.sans)?;
-        let (certificate, key) = renewed.to_sources();
-        self.tls.replace(certificate, key)?;
-        self.serving = renewed;
-        Ok(())
-    }
+fn issue_node_client(authority: &Authority) -> anyhow::Result<Credential> {
+    Ok(authority.client("kube-apiserver-kubelet-client", "system:masters")?)
 }
 
 /// Reads the cluster key. Generates one for a new cluster, and returns whether it did.
@@ -461,17 +507,19 @@ impl Files {
     }
 }
 
-/// Issues a serving certificate for the names and addresses that clients use.
-fn issue_serving(authority: &Authority, addresses: &[IpAddr], sans: &[String]) -> anyhow::Result<Credential> {
-    let mut names: Vec<String> = NAMES.iter().map(|name| (*name).to_owned()).collect();
-    let mut addresses = addresses.to_vec();
-    for name in sans {
-        match name.parse() {
-            Ok(address) => addresses.push(address),
-            Err(_) => names.push(name.clone()),
+impl ServingNames {
+    /// Issues a serving certificate.
+    fn issue(&self, authority: &Authority) -> anyhow::Result<Credential> {
+        let mut names: Vec<String> = NAMES.iter().map(|name| (*name).to_owned()).collect();
+        let mut addresses = self.addresses.clone();
+        for name in &self.sans {
+            match name.parse() {
+                Ok(address) => addresses.push(address),
+                Err(_) => names.push(name.clone()),
+            }
         }
+        Ok(authority.server(&names, &addresses)?)
     }
-    Ok(authority.server(&names, &addresses)?)
 }
 
 fn generate_token(data_dir: &DataDir, path: &Path) -> anyhow::Result<String> {
@@ -493,4 +541,48 @@ fn read_optional(path: &Path) -> anyhow::Result<Option<String>> {
 
 fn write(data_dir: &DataDir, path: &Path, content: &str) -> anyhow::Result<()> {
     data_dir.write(path, content.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use orlop_store::{Config, Endpoint};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn certificates_are_renewed_before_they_expire_and_with_a_new_ca() {
+        let folder = tempfile::tempdir().unwrap();
+        let data_dir = DataDir::open(&folder.path().join("data"), true).unwrap();
+        let store = Store::open(Config::new(Endpoint::Memory)).await.unwrap();
+        let options = Options {
+            cluster_key_file: None,
+            tls_cert_file: None,
+            tls_key_file: None,
+            tls_san: Vec::new(),
+            kubelet_certificate_authority: None,
+        };
+        let addresses = [IpAddr::from([127, 0, 0, 1])];
+        let mut identity = Identity::load(&data_dir, &store, &addresses, &options).await.unwrap();
+        let shown = |identity: &Identity| (identity.serving.clone(), identity.node_client.clone());
+        let first = shown(&identity);
+        assert!(!identity.renew_if_due(RENEWAL_MARGIN).unwrap());
+        assert_eq!(shown(&identity), first);
+        let six_years = Duration::from_secs(6 * 365 * 24 * 60 * 60);
+        assert!(identity.renew_if_due(six_years).unwrap(), "they are valid for five");
+        let second = shown(&identity);
+        assert!(second.0 != first.0 && second.1 != first.1);
+
+        let mut secrets = identity.secrets().clone();
+        secrets.advance(identity::Rotated::Ca).unwrap();
+        identity.adopt(secrets.clone()).unwrap();
+        assert_eq!(shown(&identity), second, "the new CA is trusted and does not sign yet");
+        assert_eq!(identity.root_ca.matches("BEGIN CERTIFICATE").count(), 2);
+        secrets.advance(identity::Rotated::Ca).unwrap();
+        identity.adopt(secrets).unwrap();
+        assert!(shown(&identity).0 != second.0 && shown(&identity).1 != second.1);
+        let client = identity.node_client.clone();
+        assert!(identity.authority.is_client_valid(&client, Duration::ZERO), "it is of the new CA");
+    }
 }

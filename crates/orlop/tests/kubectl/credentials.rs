@@ -157,6 +157,25 @@ fn users_are_impersonated_by_permission_only() {
     assert!(may && who.contains("bob"), "{who}");
     assert!(!kubectl_as(&proxy, &["auth", "whoami", "--as", "alice"]).0);
     assert!(!kubectl_as(&proxy, &["auth", "whoami", "--as", "bob", "--as-group", "system:masters"]).0);
+
+    // Constrained: who may be carol, only to list pods, and only where carol may.
+    let role = r#"{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "be-carol"},
+        "rules": [{"apiGroups": ["authentication.k8s.io"], "resources": ["users"], "resourceNames": ["carol"],
+            "verbs": ["impersonate:user-info"]},
+            {"apiGroups": [""], "resources": ["pods"], "verbs": ["impersonate-on:user-info:list"]}]}"#;
+    server.with_input(&["create", "-f", "-"], role);
+    server.kubectl(&["create", "clusterrolebinding", "be-carol", "--clusterrole=be-carol", account]);
+    server.eventually(&["get", "clusterrole", "view", "-o", "yaml"], |said| said.contains("configmaps"));
+    server.kubectl(&["create", "rolebinding", "carol", "--clusterrole=view", "--user=carol"]);
+    let read = |path: &str| kubectl_as(&proxy, &["get", "--raw", path, "--as", "carol"]);
+    let (may, pods) = read("/api/v1/namespaces/default/pods");
+    assert!(may && pods.contains("PodList"), "{pods}");
+    for refused in ["/api/v1/namespaces/default/configmaps", "/api/v1/namespaces/default/pods/x"] {
+        let (may, said) = read(refused);
+        assert!(!may && said.contains("cannot impersonate"), "{refused}: {said}");
+    }
+    let (may, said) = read("/api/v1/namespaces/kube-system/pods");
+    assert!(!may && said.contains("User \"carol\" cannot list resource \"pods\""), "{said}");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::{
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, Output, Stdio},
+    time::{Duration, Instant},
 };
 
 use super::{kubectl, run_kubectl};
@@ -79,6 +80,11 @@ impl Daemon {
         self.process.wait().expect("it ends");
     }
 
+    /// Returns its address.
+    pub(crate) fn url(&self) -> &str {
+        self.screen.split_whitespace().find(|word| word.starts_with("https://")).expect("its address")
+    }
+
     pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.data_dir.join("kubeconfig")
     }
@@ -89,9 +95,7 @@ impl Daemon {
     }
 
     pub(crate) fn run_kubectl(&self, kubeconfig: &Path, arguments: &[&str], input: &str) -> (bool, String) {
-        let url =
-            self.screen.split_whitespace().find(|word| word.starts_with("https://")).expect("its address");
-        let options = [&["--server", url], arguments].concat();
+        let options = [&["--server", self.url()], arguments].concat();
         run_kubectl(&kubectl(), kubeconfig, &options, input, &[])
     }
 
@@ -105,6 +109,22 @@ impl Daemon {
         let (success, output) = self.run_kubectl(&self.kubeconfig(), arguments, input);
         assert!(success, "kubectl {arguments:?}: {output}");
         output
+    }
+}
+
+impl Daemon {
+    /// Runs kubectl until it says what is wanted. Returns the time that took.
+    #[track_caller]
+    pub(crate) fn eventually(&self, arguments: &[&str], wanted: impl Fn(&str) -> bool) -> Duration {
+        let began = Instant::now();
+        loop {
+            let (_, said) = self.kubectl_with(&self.kubeconfig(), arguments);
+            if wanted(&said) {
+                return began.elapsed();
+            }
+            assert!(began.elapsed() < Duration::from_secs(120), "kubectl {arguments:?} still says: {said}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 }
 

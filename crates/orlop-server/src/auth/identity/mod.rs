@@ -11,7 +11,7 @@ mod secrets;
 
 pub use cluster_key::ClusterKey;
 pub use rotation::{Rotated, Rotation, Step};
-pub use secrets::{ClusterSecrets, has_secrets, load_or_create, rotate};
+pub use secrets::{ClusterSecrets, follow, has_secrets, load_or_create, rotate};
 
 use std::{io, path::PathBuf};
 

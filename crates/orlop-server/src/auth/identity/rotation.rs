@@ -41,6 +41,8 @@ pub enum Step {
 pub enum Rotated {
     /// The CA of serving and client certificates.
     Ca,
+    /// The CA of this cluster's certificate towards extension API servers.
+    FrontProxyCa,
     /// The key that signs service account tokens.
     ServiceAccountKey,
 }
@@ -85,6 +87,13 @@ impl ClusterSecrets {
                 self.retired_cas.extend(retired.map(|retired: Credential| retired.certificate));
                 Ok(step)
             }
+            Rotated::FrontProxyCa => {
+                let generate = || Ok(Authority::generate()?.credential().clone());
+                let (step, retired) =
+                    self.front_proxy_ca_rotation.advance(&mut self.front_proxy_ca, generate)?;
+                self.retired_front_proxy_cas.extend(retired.map(|retired: Credential| retired.certificate));
+                Ok(step)
+            }
             Rotated::ServiceAccountKey => {
                 let (step, _) = self
                     .service_account_key_rotation
@@ -102,6 +111,17 @@ impl ClusterSecrets {
             all.push_str(&other.certificate);
         }
         all
+    }
+
+    /// Returns the CAs (PEM) by which extension API servers are to trust this cluster. The first one signs.
+    pub fn trusted_front_proxy_cas(&self) -> String {
+        let other = self.front_proxy_ca_rotation.other();
+        [self.front_proxy_ca.certificate.as_str(), other.map_or("", |other| &other.certificate)].concat()
+    }
+
+    /// Returns former CAs (PEM) of both sorts, which nobody is to trust any more.
+    pub fn retired(&self) -> String {
+        [self.retired_cas.concat(), self.retired_front_proxy_cas.concat()].concat()
     }
 
     /// Returns the service account keys (PEM) that tokens are accepted from, besides the one that signs.
@@ -126,10 +146,12 @@ mod tests {
     fn both_keys_are_accepted_between_the_first_and_the_last_step() {
         let mut secrets = ClusterSecrets::generate(None, None, "token").unwrap();
         let (first_ca, first_key) = (secrets.ca.certificate.clone(), secrets.service_account_key.clone());
+        let first_proxy_ca = secrets.front_proxy_ca.certificate.clone();
         let steps = [Step::Prepared, Step::Activated, Step::Finished];
         for (index, step) in steps.into_iter().enumerate() {
             assert_eq!(secrets.advance(Rotated::Ca).unwrap(), step);
             assert_eq!(secrets.advance(Rotated::ServiceAccountKey).unwrap(), step);
+            assert_eq!(secrets.advance(Rotated::FrontProxyCa).unwrap(), step);
             // What servers keep of it is the same.
             secrets = serde_json::from_slice(&serde_json::to_vec(&secrets).unwrap()).unwrap();
             assert_eq!(secrets.ca.certificate == first_ca, index == 0, "{step:?}");
@@ -138,6 +160,9 @@ mod tests {
             let accepts_first = secrets.service_account_key == first_key
                 || secrets.accepted_service_account_keys() == Some(first_key.as_str());
             assert_eq!(accepts_first, step != Step::Finished, "{step:?}");
+            let trusts_proxy = secrets.trusted_front_proxy_cas().contains(first_proxy_ca.trim());
+            assert_eq!(trusts_proxy, step != Step::Finished, "{step:?}");
+            assert_eq!(secrets.retired().contains(first_proxy_ca.trim()), !trusts_proxy);
             assert!(secrets.knows_ca(&first_ca), "a file of the cluster is known for ever");
         }
         assert_eq!(

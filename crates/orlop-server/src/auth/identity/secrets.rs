@@ -1,6 +1,8 @@
 //! The secrets themselves, and their one value in the database.
 
-use orlop_store::{KeyRange, KeyValue, Put, Read, Revision, Store, Txn};
+use std::time::Duration;
+
+use orlop_store::{KeyRange, KeyValue, Put, Read, Revision, Store, Txn, Watch};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -14,6 +16,8 @@ use crate::auth::{
 
 /// Key of the value. It is outside `/registry/`, so the API never serves it.
 const KEY: &str = "/orlop/cluster-secrets";
+/// Pause before a watch that failed begins again.
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// Secrets that all servers of a cluster share. Not `Debug`: they stay out of logs.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +38,12 @@ pub struct ClusterSecrets {
     /// Certificates (PEM) of former CAs, by which old files of the cluster are known.
     #[serde(default)]
     pub retired_cas: Vec<String>,
+    /// Rotation of the CA of the front proxy.
+    #[serde(default)]
+    pub front_proxy_ca_rotation: Rotation<Credential>,
+    /// Certificates (PEM) of former CAs of the front proxy.
+    #[serde(default)]
+    pub retired_front_proxy_cas: Vec<String>,
     /// Rotation of the service account key.
     #[serde(default)]
     pub service_account_key_rotation: Rotation<String>,
@@ -60,6 +70,8 @@ impl ClusterSecrets {
             admin_token_digest: Tokens::digest(admin_token),
             ca_rotation: Rotation::default(),
             retired_cas: Vec::new(),
+            front_proxy_ca_rotation: Rotation::default(),
+            retired_front_proxy_cas: Vec::new(),
             service_account_key_rotation: Rotation::default(),
             service_account_key_rotations: 0,
         })
@@ -98,7 +110,7 @@ pub async fn load_or_create<E: From<Error>>(
     Ok((unseal(key, &sealed)?, false))
 }
 
-/// Takes the next step of a rotation, for all servers of the cluster. They take part once they are restarted.
+/// Takes the next step of a rotation, for all servers of the cluster. They [`follow`] it.
 pub async fn rotate(store: &Store, key: &ClusterKey, rotated: Rotated) -> Result<Step, Error> {
     let Some((sealed, revision)) = read(store).await? else {
         return Err(Error::Damaged("the database holds no cluster".to_owned()));
@@ -110,6 +122,39 @@ pub async fn rotate(store: &Store, key: &ClusterKey, rotated: Rotated) -> Result
         true => Ok(step),
         false => Err(Error::Damaged("somebody else rotated a key at the same time: look again".to_owned())),
     }
+}
+
+/// Calls `changed` with the secrets whenever somebody has taken a step of a rotation since `known`, for ever.
+pub async fn follow(
+    store: &Store,
+    key: &ClusterKey,
+    mut known: ClusterSecrets,
+    mut changed: impl FnMut(&ClusterSecrets),
+) {
+    loop {
+        // Opened before the read: no step is missed in between.
+        let watcher = store.watch(Watch::new(KeyRange::key(KEY))).await;
+        match load(store, key).await {
+            Ok(Some(secrets)) if secrets != known => {
+                changed(&secrets);
+                known = secrets;
+            }
+            Ok(_) => {}
+            Err(error) => tracing::warn!(%error, "cannot read the cluster's secrets; they stay as they are"),
+        }
+        let watched = match watcher {
+            Ok(mut watcher) => watcher.next().await.map(drop),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = watched {
+            tracing::warn!(%error, "cannot watch the cluster's secrets");
+            tokio::time::sleep(RETRY_PAUSE).await;
+        }
+    }
+}
+
+async fn load(store: &Store, key: &ClusterKey) -> Result<Option<ClusterSecrets>, Error> {
+    read(store).await?.map(|(sealed, _)| unseal(key, &sealed)).transpose()
 }
 
 fn seal(key: &ClusterKey, secrets: &ClusterSecrets) -> Result<Vec<u8>, Error> {
