@@ -32,6 +32,7 @@ pub(crate) fn run() -> Result<(), String> {
     })?;
     steps.step("examples in the documentation", || cargo(&["test", "--workspace", "--quiet", "--doc"]))?;
     steps.step("Slate on Kubernetes", example::slate)?;
+    steps.step("user APIs on AWS", example::tubi)?;
     steps.step("Slate on RocksDB", || {
         // Only here: RocksDB's C++ takes minutes to compile, and nobody else needs libclang.
         orlop_testbed::find_or_install_libclang()?;

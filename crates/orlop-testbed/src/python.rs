@@ -29,6 +29,11 @@ pub fn environment(name: &str, packages: &[&str]) -> Result<PathBuf, String> {
     Ok(interpreter)
 }
 
+/// Returns the interpreter of the environment with simulators of AWS: moto and ministack.
+pub fn aws_simulators() -> Result<PathBuf, String> {
+    environment("python-aws", &["moto[server]==5.2.5", "ministack==1.5.33"])
+}
+
 fn make(environment: &Path, interpreter: &Path, packages: &[&str]) -> Result<(), String> {
     let venv = || run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(environment));
     if let Err(error) = venv() {

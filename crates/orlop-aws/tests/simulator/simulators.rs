@@ -14,8 +14,6 @@ use http_body_util::{BodyExt as _, Full};
 use hyper_util::{client::legacy::Client, rt::TokioExecutor};
 use serde_json::Value;
 
-const PACKAGES: [&str; 2] = ["moto[server]==5.2.5", "ministack==1.5.33"];
-
 /// Ends with its standard input, so that no simulator outlives the tests, however they end.
 const GUARD: &str = "import os, sys, threading\n\
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()\n";
@@ -32,8 +30,7 @@ pub(crate) struct Simulator {
 
 #[expect(clippy::zombie_processes, reason = "it runs as long as this process does, and ends with it")]
 fn start(program: &str, arguments: &[&str], variables: &[(&str, &str)], port: u16, ready: &str) -> Simulator {
-    let python =
-        orlop_testbed::python::environment("python-aws", &PACKAGES).expect("Python with the simulators");
+    let python = orlop_testbed::python::aws_simulators().expect("Python with the simulators");
     let mut child = Command::new(python)
         .arg("-c")
         .arg(format!("{GUARD}{program}"))
