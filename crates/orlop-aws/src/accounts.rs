@@ -3,7 +3,6 @@
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
 };
 
 use serde_json::Value;
@@ -13,9 +12,6 @@ use crate::{
     cluster::{Cluster, Resource, text},
     settings::Settings,
 };
-
-/// Wait for a role that is not known yet.
-const ROLE_RETRY: Duration = Duration::from_secs(15);
 
 /// Annotations and labels.
 type Notes = (BTreeMap<String, String>, BTreeMap<String, String>);
@@ -183,11 +179,10 @@ impl Accounts {
             (None, Some(account)) => (account, "ack-role-account-map"),
             (None, None) => return Ok((None, None)),
         };
-        let missing = |cause: &str| Failure::Wait {
-            after: ROLE_RETRY,
-            message: format!(
+        let missing = |cause: &str| {
+            Failure::Role(format!(
                 "retrieving role ARN for account/team ID \"{id}\" from \"{map}\" configmap: {cause}"
-            ),
+            ))
         };
         let found = self.cluster.get(&config_map_resource(), &self.settings.system_namespace, map).await?;
         let Some(found) = found else { return Err(missing("CARM configmap not found")) };

@@ -40,6 +40,9 @@ pub(crate) enum Failure {
     /// Something must happen first; it is looked at again after a time.
     #[error("{message}")]
     Wait { after: Duration, message: String },
+    /// The role of an object is not known yet.
+    #[error("{0}")]
+    Role(String),
     /// It may help to try again, or to change something else.
     #[error("{0}")]
     Recoverable(String),
@@ -56,6 +59,9 @@ pub(crate) enum Class {
     Terminal,
     Wait(Duration),
 }
+
+/// Wait for a role that is not known yet.
+const ROLE_RETRY: Duration = Duration::from_secs(15);
 
 /// Result of calls.
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
@@ -134,6 +140,7 @@ impl Failure {
         match self {
             Self::Terminal(_) => Class::Terminal,
             Self::Wait { after, .. } => Class::Wait(*after),
+            Self::Role(_) => Class::Wait(ROLE_RETRY),
             Self::Recoverable(_) => Class::Recoverable,
             Self::Transport { .. } | Self::Credentials(_) | Self::Kubernetes(_) => Class::Transient,
             Self::Api(error) => {

@@ -170,7 +170,12 @@ impl Reconciler {
         let mut silent = false;
         let action = match class {
             Class::Wait(after) => {
-                conditions.set(SYNCED, "False", "", &message);
+                match failure {
+                    Failure::Role(cause) => {
+                        conditions.set(SYNCED, "False", cause, "IAM Role is not available");
+                    }
+                    _ => conditions.set(SYNCED, "False", "", &message),
+                }
                 return End { status, conditions, action: Action::After(settings.wait(after)), silent };
             }
             Class::Terminal => {

@@ -3,6 +3,7 @@
 //! Moto and ministack run on loopback, as children of this process that end with it. Neither throttles, times out or
 //! returns stale reads, so a proxy of our own does.
 
+mod accounts;
 mod bridge;
 mod faults;
 mod harness;
