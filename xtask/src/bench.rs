@@ -2,12 +2,13 @@
 
 use crate::steps::cargo;
 
-const SUBJECTS: [&str; 11] = [
+const SUBJECTS: [&str; 12] = [
     "store",
     "api",
     "access",
     "admission",
     "abuse",
+    "aws",
     "compose",
     "fairness",
     "definitions",
@@ -23,6 +24,10 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
             let run =
                 ["run", "--release", "--quiet", "--package", "slate-bench", "--features", "rocks", "--"];
             cargo(&[&run, arguments].concat())
+        }
+        ["aws", ..] => {
+            cargo(&["build", "--release", "--quiet", "--package", "orlop", "--package", "orlop-aws"])?;
+            cargo(&[&["run", "--release", "--quiet", "--package", "orlop-bench", "--"], arguments].concat())
         }
         [subject, ..] if SUBJECTS.contains(subject) => {
             // The API server and the etcd endpoint are measured as the program that people run.

@@ -5,6 +5,7 @@ mod abuse;
 mod access;
 mod admission;
 mod api;
+mod aws;
 mod bare;
 mod client;
 mod compose;
@@ -91,6 +92,24 @@ enum Bench {
         /// Only these steps; all of them by default.
         #[arg(long, value_delimiter = ',')]
         only: Vec<api::Step>,
+    },
+    /// AWS: Functions and domains to Ready on a simulator, and the cost of a look when nothing has changed.
+    Aws {
+        /// The orlop to measure; the one beside this program by default.
+        #[arg(long, value_name = "FILE")]
+        orlop: Option<PathBuf>,
+        /// The orlop-aws to measure; the one beside orlop by default.
+        #[arg(long, value_name = "FILE")]
+        orlop_aws: Option<PathBuf>,
+        /// Functions.
+        #[arg(long, default_value_t = 1000)]
+        functions: usize,
+        /// Domains.
+        #[arg(long, default_value_t = 200)]
+        domains: usize,
+        /// Seconds that each step may take.
+        #[arg(long, default_value_t = 600.0)]
+        deadline: f64,
     },
     /// The bare server that gets are measured beside.
     #[command(hide = true)]
@@ -228,6 +247,12 @@ fn main() -> anyhow::Result<()> {
                 let peer = peer.map(|kubeconfig| api::Peer { kubeconfig, processes: peer_processes });
                 let steps = if only.is_empty() { api::Step::value_variants() } else { &only };
                 api::run(&mut report, &program(orlop)?, peer, folder.path(), size, steps).await
+            }
+            Bench::Aws { orlop, orlop_aws, functions, domains, deadline } => {
+                let program = program(orlop)?;
+                let orlop_aws = orlop_aws.unwrap_or_else(|| program.with_file_name("orlop-aws"));
+                let plan = aws::Plan { functions, domains, deadline: Duration::from_secs_f64(deadline) };
+                aws::run(&mut report, &program, &orlop_aws, folder.path(), &plan).await
             }
             Bench::Bare { folder } => bare::serve(&folder).await,
             Bench::Compose {
