@@ -166,7 +166,8 @@ impl Strategy for Job {
         if selector.is_ok_and(|selector| !selector.matches(Some(given))) {
             let path = path.child("template").child("metadata").child("labels");
             let detail = "`selector` does not match template `labels`";
-            errors.push(FieldError::invalid(&path, Value::Object(given.clone()), detail));
+            let given = spec.pointer("/template/metadata/labels").cloned().unwrap_or_default();
+            errors.push(FieldError::invalid(&path, given, detail));
         }
         errors.extend(validate_indexed_pod_names(object, spec));
         errors

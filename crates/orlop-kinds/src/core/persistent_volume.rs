@@ -1,6 +1,9 @@
 //! PersistentVolume: storage that outlives pods.
 
-use orlop_api::field_error::{FieldError, FieldPath};
+use orlop_api::{
+    field_error::{FieldError, FieldPath},
+    quantity::Quantity,
+};
 use serde_json::{Value, json};
 
 use super::pod;
@@ -287,9 +290,13 @@ fn validate_capacity(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
         let given = spec.get("capacity").cloned().unwrap_or_default();
         errors.push(FieldError::not_supported(path, given, &["storage"]));
     }
-    errors.extend(
-        capacity.iter().filter_map(|(key, amount)| quantities::validate_positive(amount, &path.key(key))),
-    );
+    for (key, amount) in capacity {
+        let path = path.key(key);
+        if let Some(negative) = quantities::parse(amount).filter(Quantity::is_negative) {
+            errors.push(FieldError::invalid(&path, negative.units(), "must be a valid resource quantity"));
+        }
+        errors.extend(quantities::validate_positive(amount, &path));
+    }
     errors
 }
 
