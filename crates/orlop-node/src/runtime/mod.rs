@@ -6,6 +6,7 @@
 
 mod container;
 mod isolation;
+pub(crate) mod memory;
 mod records;
 
 pub(crate) use container::Container;
@@ -127,8 +128,9 @@ impl Runtime {
         }
     }
 
-    /// Removes what is left of a pod: its directory.
+    /// Removes what is left of a pod: its directory and its memory.
     pub(crate) fn remove_pod(&self, uid: &str) -> io::Result<()> {
+        memory::remove(uid)?;
         match fs::remove_dir_all(self.pod_folder(uid)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             removed => removed,

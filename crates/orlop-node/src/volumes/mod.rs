@@ -18,7 +18,7 @@ use std::{
 use k8s_openapi::api::core::v1::{Pod, Volume};
 use orlop_client::Client;
 
-use crate::downward::Place;
+use crate::{downward::Place, runtime::memory};
 pub(crate) use tokens::Tokens;
 
 /// Mode of an emptyDir, as a kubelet creates it.
@@ -79,7 +79,7 @@ impl Volumes<'_> {
             let pod = self.pod.metadata.name.as_deref().unwrap_or_default();
             return self.claim(&format!("{pod}-{}", volume.name)).await;
         }
-        let folder = self.folder.join(&volume.name);
+        let folder = self.parent(volume)?.join(&volume.name);
         let created = !folder.exists();
         fs::create_dir_all(&folder).map_err(text)?;
         if volume.empty_dir.is_some() {
@@ -93,6 +93,17 @@ impl Volumes<'_> {
         atomic_writer::write(&folder, &payload).map_err(text)?;
         self.own_by_group(&folder).map_err(text)?;
         Ok(folder)
+    }
+
+    /// Returns the folder for a volume that the node makes: in memory, if it asks for that.
+    fn parent(&self, volume: &Volume) -> Result<PathBuf, String> {
+        let medium = volume.empty_dir.as_ref().and_then(|empty_dir| empty_dir.medium.as_deref());
+        match medium {
+            Some("Memory") => {
+                memory::create(self.pod.metadata.uid.as_deref().unwrap_or_default()).map_err(text)
+            }
+            _ => Ok(self.folder.to_owned()),
+        }
     }
 
     async fn claim(&self, name: &str) -> Result<PathBuf, String> {

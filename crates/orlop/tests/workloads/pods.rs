@@ -68,14 +68,15 @@ fn init_containers_volumes_and_probes_come_together() {
   containers:
   - name: main
     image: local/sh
-    command: [sh, -c, 'cat $ORLOP_ROOT/data/order $ORLOP_ROOT/settings/colour; echo; echo $COLOUR-$NAME; sleep 1; touch $ORLOP_ROOT/data/ready; sleep 1234']
+    command: [sh, -c, 'stat -f -c %T $ORLOP_ROOT/memory/; cat $ORLOP_ROOT/data/order $ORLOP_ROOT/settings/colour; echo; echo $COLOUR-$NAME; sleep 1; touch $ORLOP_ROOT/data/ready; sleep 1234']
     env:
     - {name: COLOUR, valueFrom: {configMapKeyRef: {name: settings, key: colour}}}
     - {name: NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
     readinessProbe: {exec: {command: [sh, -c, 'test -f $ORLOP_ROOT/data/ready']}, periodSeconds: 1}
-    volumeMounts: [{name: data, mountPath: /data}, {name: settings, mountPath: /settings}]
+    volumeMounts: [{name: data, mountPath: /data}, {name: settings, mountPath: /settings}, {name: memory, mountPath: /memory}]
   volumes:
   - {name: data, emptyDir: {}}
+  - {name: memory, emptyDir: {medium: Memory}}
   - {name: settings, configMap: {name: settings}}
 "#;
     server.with_input(
@@ -83,9 +84,15 @@ fn init_containers_volumes_and_probes_come_together() {
         &format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\nspec:{spec}"),
     );
     server.kubectl(&["wait", "--for=condition=Ready", "pod/p", "--timeout=60s"]);
-    assert_eq!(server.kubectl(&["logs", "p", "-c", "main"]), "one\nblue\nblue-p");
+    assert_eq!(server.kubectl(&["logs", "p", "-c", "main"]), "tmpfs\none\nblue\nblue-p");
     let described = server.kubectl(&["describe", "pod", "p"]);
     assert!(described.contains("Readiness probe failed"), "{described}");
+    let uid = server.kubectl(&["get", "pod", "p", "-o", "jsonpath={.metadata.uid}"]);
+    let memory = std::path::PathBuf::from(format!("/dev/shm/orlop-pod-{uid}"));
+    assert!(memory.exists(), "the pod runs");
+    server.kubectl(&["delete", "pod", "p", "--grace-period=1"]);
+    // Any answer will do: the directory goes after the pod.
+    server.eventually(&["get", "pods", "-o", "name"], |_| !memory.exists());
 }
 
 #[test]
