@@ -33,6 +33,7 @@ const LAYERS: &[&[&str]] = &[
         "orlop-client",
         "orlop-controllers",
         "orlop-compose",
+        "orlop-metrics",
         "orlop-node",
         "orlop-device-client",
     ],

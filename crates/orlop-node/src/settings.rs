@@ -60,6 +60,13 @@ pub struct PodRange {
     pub(crate) prefix_bits: u32,
 }
 
+impl PodRange {
+    /// Returns the first address, which no pod has: services of the node itself can.
+    pub fn first(self) -> Ipv4Addr {
+        Ipv4Addr::from(u32::from(self.network) + 1)
+    }
+}
+
 /// A text is not a range of loopback addresses.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(

@@ -266,6 +266,46 @@ impl Ranges {
     }
 }
 
+/// The resource metrics API in the process of a server.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    stop: watch::Sender<bool>,
+    task: JoinHandle<std::io::Result<()>>,
+}
+
+impl Metrics {
+    /// Starts to serve it at an address. `ca` is the CA of the certificate that it serves with.
+    pub(crate) async fn start(
+        chain: &Chain,
+        address: Ipv4Addr,
+        tls: ServerTls,
+        ca: String,
+    ) -> anyhow::Result<Self> {
+        let listener =
+            TcpListener::bind((address, 0)).await.with_context(|| format!("cannot listen on {address}"))?;
+        let client = Client::new(chain.service(User::master("system:metrics-server")), "default");
+        let (stop, mut stopped) = watch::channel(false);
+        let shutdown = async move { drop(stopped.wait_for(|stopped| *stopped).await) };
+        let task = tokio::spawn(orlop_metrics::run(client, listener, tls, ca, shutdown));
+        Ok(Self { stop, task })
+    }
+
+    /// Stops it, and takes its registration back.
+    pub(crate) async fn stop(self) {
+        self.stop.send_replace(true);
+        if let Ok(Err(error)) = self.task.await {
+            tracing::error!(%error, "the resource metrics API failed");
+        }
+    }
+}
+
+impl Ranges {
+    /// Returns the address of the resource metrics API.
+    pub(crate) fn metrics_address(&self) -> Ipv4Addr {
+        self.pods.first()
+    }
+}
+
 impl InProcess {
     /// Starts a node that speaks to the chain directly.
     pub(crate) async fn start(

@@ -266,6 +266,13 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let mut authentication = arguments.authentication.load(&identity, issuer.names(), &verifiers)?;
     let (tracker, uses) = UseTracker::channel();
     authentication.use_tracker = Some(tracker);
+    let metrics_tls = match &node_ranges {
+        Some(ranges) if arguments.aggregation.uses_own_ca() => {
+            let address = ranges.metrics_address();
+            Some((address, identity.metrics_tls(address)?))
+        }
+        _ => None,
+    };
     let cluster = Cluster::new(store.clone(), Kinds::builtin(), issuer)
         .with_service_ranges(ranges)
         .with_node_tls(node_tls)
@@ -347,6 +354,16 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         }
         None => None,
     };
+    let metrics = match metrics_tls {
+        Some((address, tls)) => {
+            Some(node::Metrics::start(&chain, address, tls, identity.ca().to_owned()).await?)
+        }
+        None => {
+            let client = client(User::master("system:metrics-server"));
+            tokio::spawn(async move { orlop_metrics::remove_stale_registration(&client).await });
+            None
+        }
+    };
     identity.written().await?;
     let renewal = Renewal {
         authentication: arguments.authentication.clone(),
@@ -382,6 +399,9 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let _ = bootstrap_loop.await;
     stop_controllers.send_replace(true);
     let _ = controllers.await;
+    if let Some(metrics) = metrics {
+        metrics.stop().await;
+    }
     if let Some(node) = node {
         node.stop().await;
     }

@@ -2,7 +2,7 @@
 
 use std::{
     fs, io,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -310,6 +310,12 @@ impl Identity {
         let (certificate, key) = self.kubelet_certificate(&name, address)?.to_sources();
         let tls = pki::server_tls_with(certificate, key, vec![verifier.clone()]).map_err(pki::Error::from)?;
         Ok(Kubelet { tls, verifier, name, address })
+    }
+
+    /// Returns the TLS of the resource metrics API, which lets in clients of the front proxy's CA.
+    pub(super) fn metrics_tls(&self, address: Ipv4Addr) -> anyhow::Result<ServerTls> {
+        let serving = self.authority.server(&[orlop_metrics::SERVER_NAME.to_owned()], &[address.into()])?;
+        Ok(pki::server_tls(&serving, &self.secrets.trusted_front_proxy_cas())?)
     }
 
     /// Returns whether this server knows the administrator's token.

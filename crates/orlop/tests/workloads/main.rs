@@ -5,6 +5,7 @@
 mod cluster;
 mod containers;
 mod limits;
+mod metrics;
 mod pods;
 mod postgresql;
 mod probes;
