@@ -1,7 +1,7 @@
 //! The data directory of a server: private to its owner, and used by one server at a time.
 
 use std::{
-    fs::{self, File, TryLockError},
+    fs::{self, File, OpenOptions, TryLockError},
     io::{self, Read, Write},
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
@@ -57,13 +57,20 @@ impl DataDir {
         }
     }
 
-    /// Replaces a private file atomically, on another thread: waiting for the disk takes milliseconds.
+    /// Replaces a private file that every start derives anew, on another thread: waiting for the disk takes
+    /// milliseconds. Atomically, unless the disk has no room for a second one: a server on a full disk must start.
     pub(super) fn start_write(&self, path: PathBuf, content: String) -> JoinHandle<anyhow::Result<()>> {
         let is_ephemeral = self.is_ephemeral;
         tokio::task::spawn_blocking(move || {
             let written = match is_ephemeral {
                 true => private_files::write_unsynced(&path, content.as_bytes()),
                 false => private_files::write(&path, content.as_bytes()),
+            };
+            let written = match written {
+                Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                    overwrite(&path, content.as_bytes())
+                }
+                written => written,
             };
             written.with_context(|| format!("cannot write {}", path.display()))
         })
@@ -73,6 +80,13 @@ impl DataDir {
     pub(super) fn join(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
+}
+
+/// Replaces the content of a file in the place that it has.
+fn overwrite(path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).open(path)?;
+    file.write_all(content)?;
+    file.set_len(content.len() as u64)
 }
 
 /// Returns whether the directory is empty or holds what a server has put there. Others, such as /tmp, may be
@@ -106,4 +120,19 @@ fn lock(directory: &Path) -> anyhow::Result<File> {
     file.set_len(0).with_context(context)?;
     writeln!(file, "{}", std::process::id()).with_context(context)?;
     Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_is_overwritten_in_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kubeconfig");
+        assert!(overwrite(&path, b"new").is_err(), "it takes the place of another");
+        fs::write(&path, "a longer one").unwrap();
+        overwrite(&path, b"new").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+    }
 }
