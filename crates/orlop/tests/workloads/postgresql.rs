@@ -117,6 +117,8 @@ fn workloads_run_on_postgresql_and_survive_a_kill() {
     assert_eq!(daemon.kubectl(&["logs", "db-1"]), "db-1");
     assert_eq!(daemon.kubectl(&["exec", "db-0", "--", "hostname"]), "db-0");
 
+    // Pods of the old version are gone a little later than the new ones are ready.
+    daemon.eventually(&["get", "pods", "-l", "app=web", "-o", "name"], |pods| pods.lines().count() == 2);
     let before = container_processes(&mark);
     daemon.kill();
     let daemon = Daemon::start(&data_dir, &options);
