@@ -299,11 +299,12 @@ async fn watch_gets_bookmarks_each_minute_and_before_its_timeout() {
     let (_, list) = get(&chain, &format!("{MAPS}?limit=1")).await;
     let from = version(&list);
     let path = format!("{MAPS}?watch=1&resourceVersion={from}&timeoutSeconds=150");
+    // Before the watch: its timeout then ends no earlier, however long the request takes.
+    let started = tokio::time::Instant::now();
     let mut told = ask(&chain, "GET", &format!("{path}&allowWatchBookmarks=true"), &[], "").await.into_body();
     let mut untold = ask(&chain, "GET", &path, &[], "").await.into_body();
     // Paused time advances when all tasks wait.
     tokio::time::pause();
-    let started = tokio::time::Instant::now();
     let mut moments = Vec::new();
     while let Some(frame) = told.frame().await {
         let event: Value = serde_json::from_slice(&frame.unwrap().into_data().unwrap()).unwrap();
