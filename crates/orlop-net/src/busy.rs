@@ -95,7 +95,7 @@ fn processors() -> usize {
 
 /// Leaves a processor to quiet connections while there are any.
 struct Reservation {
-    busy_connections: AtomicUsize,
+    busy_tasks: AtomicUsize,
     /// Milliseconds after `epoch` at which a quiet connection was last driven.
     quiet_at: AtomicU64,
     is_held: AtomicBool,
@@ -105,7 +105,7 @@ struct Reservation {
 }
 
 static RESERVATION: LazyLock<Reservation> = LazyLock::new(|| Reservation {
-    busy_connections: AtomicUsize::new(0),
+    busy_tasks: AtomicUsize::new(0),
     quiet_at: AtomicU64::new(0),
     is_held: AtomicBool::new(false),
     epoch: Instant::now(),
@@ -115,7 +115,7 @@ static RESERVATION: LazyLock<Reservation> = LazyLock::new(|| Reservation {
 impl Reservation {
     /// Records that a quiet connection is driven.
     fn note_quiet(&'static self, now: Instant) {
-        if !self.is_needed || self.busy_connections.load(Relaxed) == 0 {
+        if !self.is_needed || self.busy_tasks.load(Relaxed) == 0 {
             return;
         }
         self.quiet_at.store(self.milliseconds(now), Relaxed);
@@ -132,7 +132,7 @@ impl Reservation {
         loop {
             std::thread::sleep(FREE_CHECK);
             let quiet_until = self.quiet_at.load(Relaxed).saturating_add(free_for);
-            if self.milliseconds(Instant::now()) > quiet_until || self.busy_connections.load(Relaxed) == 0 {
+            if self.milliseconds(Instant::now()) > quiet_until || self.busy_tasks.load(Relaxed) == 0 {
                 self.is_held.store(false, Relaxed);
                 return;
             }
@@ -144,19 +144,19 @@ impl Reservation {
     }
 }
 
-/// Counts a busy connection while it exists.
+/// Counts a task of a busy connection while it exists.
 struct Counted(&'static Reservation);
 
 impl Counted {
     fn new(reservation: &'static Reservation) -> Self {
-        reservation.busy_connections.fetch_add(1, Relaxed);
+        reservation.busy_tasks.fetch_add(1, Relaxed);
         Self(reservation)
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.busy_connections.fetch_sub(1, Relaxed);
+        self.0.busy_tasks.fetch_sub(1, Relaxed);
     }
 }
 
@@ -168,13 +168,27 @@ task_local! {
 /// Drives a connection to its end.
 pub(crate) async fn drive(connection: Served) {
     let share = Arc::new(Share::new(Handle::current()));
-    let mut connection: Served = Box::pin(SHARE.scope(share.clone(), connection));
+    let scoped = Box::pin(SHARE.scope(share.clone(), connection));
+    run(scoped, share).await;
+}
+
+/// Spawns a request of the connection that is being driven. Its time counts as the connection's, and it moves with it.
+pub(crate) fn spawn(request: Served) {
+    match SHARE.try_with(Arc::clone) {
+        Ok(share) => drop(share.home.clone().spawn(run(request, share))),
+        Err(_) => drop(tokio::spawn(request)),
+    }
+}
+
+/// Runs a future to its end, on the threads for its connection's load. It ends with this task, which is of the runtime
+/// whose timers and sockets it uses.
+async fn run(mut future: Served, share: Arc<Share>) {
     loop {
-        let Some(busy) = Metered::new(connection, share.clone(), Load::Quiet).await else { return };
+        let Some(busy) = Metered::new(future, share.clone(), Load::Quiet).await else { return };
         let Some(threads) = &*THREADS else { return busy.await };
         let _counted = Counted::new(&RESERVATION);
         let mut running = AbortOnDrop(threads.spawn(Metered::new(busy, share.clone(), Load::Busy)));
-        connection = match (&mut running.0).await {
+        future = match (&mut running.0).await {
             Ok(Some(quiet)) => quiet,
             Ok(None) => return,
             Err(error) => match error.try_into_panic() {
@@ -184,30 +198,6 @@ pub(crate) async fn drive(connection: Served) {
             },
         };
     }
-}
-
-/// Spawns a request of the connection that is being driven. Its time counts as the connection's, and it moves with it.
-pub(crate) fn spawn(request: Served) {
-    match SHARE.try_with(Arc::clone) {
-        Ok(share) => place(request, share),
-        Err(_) => drop(tokio::spawn(request)),
-    }
-}
-
-fn place(request: Served, share: Arc<Share>) {
-    let load = share.load();
-    let threads = match load {
-        Load::Quiet => &share.home,
-        Load::Busy => match &*THREADS {
-            Some(threads) => threads.handle(),
-            None => return drop(share.home.spawn(request)),
-        },
-    };
-    threads.clone().spawn(async move {
-        if let Some(rest) = Metered::new(request, share.clone(), load).await {
-            place(rest, share);
-        }
-    });
 }
 
 /// A task that ends with its owner.
@@ -400,6 +390,37 @@ mod tests {
         let driven = tokio::spawn(drive(Box::pin(connection)));
         tokio::time::timeout(Duration::from_secs(60), moved.recv()).await.unwrap().unwrap();
         driven.abort();
+    }
+
+    #[test]
+    fn request_ends_with_the_runtime_whose_timers_it_uses() {
+        struct End(std::sync::mpsc::Sender<bool>);
+        impl Drop for End {
+            fn drop(&mut self) {
+                let _ = self.0.send(std::thread::panicking());
+            }
+        }
+        let (moved, has_moved) = std::sync::mpsc::channel();
+        let (ended, end) = std::sync::mpsc::channel();
+        let connection = async move {
+            let request = async move {
+                let _end = End(ended);
+                loop {
+                    std::thread::sleep(Duration::from_millis(1));
+                    tokio::time::sleep(Duration::from_micros(10)).await;
+                    if is_busy_thread() {
+                        let _ = moved.send(());
+                    }
+                }
+            };
+            spawn(Box::pin(request));
+            std::future::pending::<()>().await;
+        };
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        runtime.spawn(drive(Box::pin(connection)));
+        has_moved.recv_timeout(Duration::from_secs(60)).unwrap();
+        drop(runtime);
+        assert_eq!(end.recv_timeout(Duration::from_secs(60)), Ok(false), "it did not end by a panic");
     }
 
     #[tokio::test]
