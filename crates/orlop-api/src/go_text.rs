@@ -3,7 +3,7 @@
 //! Kubernetes formats messages with `%q`, `%v` and `json.Marshal`; these
 //! functions produce the same text.
 
-pub use orlop_regex::go_quote::{is_printable, quote};
+pub use orlop_regex::go_quote::{is_printable, push_quoted, quote};
 use serde_json::Value;
 
 /// `json.Marshal`: compact, keys sorted, `<`, `>`, `&` and the two line separators escaped.

@@ -1,12 +1,12 @@
 //! Policy and backends together: the audit of a server.
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use orlop_api::{time::Time, user::UserInfo};
 use orlop_auth::request::Attributes;
 
 use crate::{
-    backend::{Backend, Ticket},
+    backend::{Backend, Delivery, Ticket},
     context::Context,
     event::{Event, Objects},
     metrics::{Metrics, Plugin},
@@ -44,9 +44,9 @@ impl Auditor {
     }
 
     /// Records a stage. Waits for blocking backends, up to [`WAIT_MAX`]. Returns false if a strict backend failed.
-    pub async fn record(&self, event: &Event, stage: Stage, now: Time) -> bool {
+    pub async fn record(&self, event: &Event, stage: Stage, now: Time, delivery: Delivery) -> bool {
         let mut stored = true;
-        for (backend, ticket) in self.offer(event, stage, now) {
+        for (backend, ticket) in self.offer(event, stage, now, delivery) {
             let written = match ticket {
                 Ticket::Done(done) => done,
                 Ticket::Pending(written) => tokio::time::timeout(WAIT_MAX, written).await.unwrap_or(false),
@@ -58,20 +58,41 @@ impl Auditor {
 
     /// Records a stage without waiting for any backend.
     pub fn record_detached(&self, event: &Event, stage: Stage, now: Time) {
-        for (_, ticket) in self.offer(event, stage, now) {
-            if let Ticket::Pending(written) = ticket {
-                drop(written);
-            }
-        }
+        drop(self.offer(event, stage, now, Delivery::Detached));
     }
 
-    fn offer(&self, event: &Event, stage: Stage, now: Time) -> Vec<(&dyn Backend, Ticket)> {
+    /// Writes the events that were recorded for delivery before a response. Returns a future if that has to be waited
+    /// for, up to [`WAIT_MAX`].
+    pub fn flush(&self) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
+        let mut waits = self.backends.iter().filter_map(|backend| backend.flush());
+        let first = waits.next()?;
+        let others: Vec<_> = waits.collect();
+        let all = async move {
+            first.await;
+            for other in others {
+                other.await;
+            }
+        };
+        Some(Box::pin(async move {
+            let _ = tokio::time::timeout(WAIT_MAX, all).await;
+        }))
+    }
+
+    fn offer(
+        &self,
+        event: &Event,
+        stage: Stage,
+        now: Time,
+        delivery: Delivery,
+    ) -> Vec<(&dyn Backend, Ticket)> {
         self.metrics.event();
         let mut whole = None;
         let mut tickets = Vec::with_capacity(self.backends.len());
         for backend in &self.backends {
+            // A strict backend may refuse the request.
+            let delivery = if backend.is_strict() { Delivery::Awaited } else { delivery };
             if backend.is_legacy() {
-                tickets.push((&**backend, backend.offer(event.legacy(stage).into())));
+                tickets.push((&**backend, backend.offer(event.legacy(stage).into(), delivery)));
                 continue;
             }
             let line: &bytes::Bytes =
@@ -86,7 +107,7 @@ impl Auditor {
                 self.metrics.lost(Plugin::Truncate, 1);
                 continue;
             }
-            tickets.push((&**backend, backend.offer(line)));
+            tickets.push((&**backend, backend.offer(line, delivery)));
         }
         tickets
     }

@@ -18,7 +18,8 @@ use orlop_api::{query::Query, time::Time};
 use orlop_audit::{
     Auditor, Event, Level, Metrics, Policy, Stage,
     backend::{
-        Backend, BatchOptions, Mode, Throttle, Ticket, TruncateOptions, WebhookBackend, WebhookOptions,
+        Backend, BatchOptions, Delivery, Mode, Throttle, Ticket, TruncateOptions, WebhookBackend,
+        WebhookOptions,
     },
 };
 use orlop_auth::{
@@ -151,7 +152,7 @@ async fn events_arrive_in_batches_and_the_rest_on_close() {
     let mut hook = hook(&[]).await;
     let backend = hook.backend(Mode::Batch, &Metrics::default(), |_| {});
     for number in 0..25 {
-        assert!(matches!(backend.offer(event(number)), Ticket::Done(true)));
+        assert!(matches!(backend.offer(event(number), Delivery::Awaited), Ticket::Done(true)));
     }
     backend.close().await;
     let mut items = Vec::new();
@@ -162,7 +163,7 @@ async fn events_arrive_in_batches_and_the_rest_on_close() {
     }
     assert_eq!(items.len(), 25);
     assert!(items.iter().all(|item| item.get("kind").is_none()));
-    assert!(matches!(backend.offer(event(0)), Ticket::Done(false)), "closed");
+    assert!(matches!(backend.offer(event(0), Delivery::Awaited), Ticket::Done(false)), "closed");
 }
 
 #[tokio::test]
@@ -170,7 +171,7 @@ async fn failures_are_retried_and_nothing_is_lost() {
     let answers = [Answer::Code(500), Answer::Cut, Answer::Code(302), Answer::Code(403)];
     let (mut hook, metrics) = (hook(&answers).await, Metrics::default());
     let backend = hook.backend(Mode::Batch, &metrics, |_| {});
-    backend.offer(event(1));
+    backend.offer(event(1), Delivery::Awaited);
     assert_eq!(hook.next().await["items"][0]["level"], "1");
     assert_eq!(lost(&metrics, "webhook"), 0);
 }
@@ -179,7 +180,7 @@ async fn failures_are_retried_and_nothing_is_lost() {
 async fn lasting_failure_loses_events_and_counts_them() {
     let (hook, metrics) = (hook(&[Answer::Code(500); 5]).await, Metrics::default());
     let backend = hook.backend(Mode::Blocking, &metrics, |_| {});
-    let Ticket::Pending(sent) = backend.offer(event(1)) else { panic!("blocks") };
+    let Ticket::Pending(sent) = backend.offer(event(1), Delivery::Awaited) else { panic!("blocks") };
     assert!(!sent.await);
     assert_eq!(lost(&metrics, "webhook"), 1);
     assert!(hook.answers.lock().unwrap().is_empty(), "five attempts");
@@ -194,7 +195,8 @@ async fn hanging_webhook_fills_the_queue_and_delays_nobody() {
     let started = Instant::now();
     let mut refused = 0;
     for number in 0..500 {
-        refused += usize::from(matches!(backend.offer(event(number)), Ticket::Done(false)));
+        refused +=
+            usize::from(matches!(backend.offer(event(number), Delivery::Awaited), Ticket::Done(false)));
         tokio::task::yield_now().await;
     }
     assert!(started.elapsed() < Duration::from_secs(10));
@@ -218,11 +220,11 @@ async fn large_events_are_truncated_and_large_batches_split() {
     let mut large = Event::new(Level::Request, id, uri, attributes, &HeaderMap::new(), None, time);
     large.request_object = Some(format!("{{\"data\":\"{}\"}}", "x".repeat(5000)).into());
     for _ in 0..5 {
-        assert!(auditor.record(&large, Stage::ResponseComplete, time).await);
+        assert!(auditor.record(&large, Stage::ResponseComplete, time, Delivery::Awaited).await);
     }
     let mut huge = large.clone();
     huge.annotate("large", "x".repeat(5000));
-    auditor.record(&huge, Stage::ResponseComplete, time).await;
+    auditor.record(&huge, Stage::ResponseComplete, time, Delivery::Awaited).await;
     auditor.close().await;
     let mut events = 0;
     while events < 5 {

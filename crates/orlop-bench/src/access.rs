@@ -41,23 +41,68 @@ pub(crate) async fn run(
     bindings: usize,
 ) -> anyhow::Result<()> {
     decisions(report, time, bindings);
-    let (one, other) = (folder.join("rbac"), folder.join("all"));
-    let rbac = Server::start(program, &one)?;
-    let all = Server::start_with(program, &other, &["--authorization-mode=AlwaysAllow"])?;
-    let filling = Client::connect(&rbac.kubeconfig, CONNECTIONS).await?;
-    let started = Instant::now();
-    fill(&filling, bindings).await?;
-    report.alone(format!("access: {bindings} bindings created"), "s", started.elapsed().as_secs_f64());
-    report.alone("access: RSS with them", "MiB", rbac.resident_mib());
-    report.alone("access: RSS without", "MiB", all.resident_mib());
-    let (mut ours, mut peers) = (Vec::new(), Vec::new());
-    for (server, clients) in [(&rbac, &mut ours), (&all, &mut peers)] {
-        let client = Client::connect(&server.kubeconfig, CONNECTIONS).await?.impersonating(USER);
-        let (code, _) = client.post(CONFIG_MAPS, &config_map("read")).await?;
-        anyhow::ensure!(code == 201, "the first create was answered with {code}");
-        clients.push(client);
+    // The stages of the built-in policy, and all.
+    let stages = [("complete", json!(["RequestReceived"])), ("both", json!([]))];
+    let mut audited = Vec::new();
+    for (name, omitted) in stages {
+        let (policy, log) =
+            (folder.join(format!("{name}-policy.json")), folder.join(format!("{name}-audit.log")));
+        let metadata = json!({
+            "apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": omitted,
+            "rules": [{"level": "Metadata"}],
+        });
+        std::fs::write(&policy, metadata.to_string())?;
+        audited.push([
+            format!("--audit-policy-file={}", policy.display()),
+            format!("--audit-log-path={}", log.display()),
+            "--audit-log-maxsize=100".to_owned(),
+            "--audit-log-maxbackup=1".to_owned(),
+        ]);
     }
-    let (Some(ours), Some(peer)) = (ours.pop(), peers.pop()) else { return Ok(()) };
+    let all_folder = folder.join("all");
+    let all = Server::start_with(program, &all_folder, &["--authorization-mode=AlwaysAllow"])?;
+    let peer = user(program, &all_folder).await?;
+    let servers = [
+        ("RBAC", "rbac", &[][..]),
+        ("RBAC and audit at Metadata", "complete", &audited[0]),
+        ("RBAC and audit at Metadata, both stages", "both", &audited[1]),
+    ];
+    for (name, data_dir, options) in servers {
+        let own = folder.join(data_dir);
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        let server = Server::start_with(program, &own, &options)?;
+        let started = Instant::now();
+        fill(&Client::connect(&server.kubeconfig, CONNECTIONS).await?, bindings).await?;
+        if options.is_empty() {
+            let seconds = started.elapsed().as_secs_f64();
+            report.alone(format!("access: {bindings} bindings created"), "s", seconds);
+            report.alone("access: RSS with them", "MiB", server.resident_mib());
+            report.alone("access: RSS without", "MiB", all.resident_mib());
+        }
+        loads(report, name, time, user(program, &own).await?, peer.clone()).await;
+    }
+    Ok(())
+}
+
+/// Returns a client with a certificate of the user that is measured.
+async fn user(program: &Path, data_dir: &Path) -> anyhow::Result<Client> {
+    let kubeconfig = data_dir.join("bench.kubeconfig");
+    let added = tokio::process::Command::new(program)
+        .args(["user", "add", USER, "--data-dir"])
+        .arg(data_dir)
+        .arg("--output")
+        .arg(&kubeconfig)
+        .output()
+        .await?;
+    anyhow::ensure!(added.status.success(), "{}", String::from_utf8_lossy(&added.stderr));
+    let client = Client::connect(&kubeconfig, CONNECTIONS).await?;
+    let (code, _) = client.post(CONFIG_MAPS, &config_map("read")).await?;
+    anyhow::ensure!(code == 201, "the first create was answered with {code}");
+    Ok(client)
+}
+
+/// Measures gets and creates on two servers in turns.
+async fn loads(report: &mut Report, name: &str, time: Duration, ours: Client, peer: Client) {
     let path = format!("{CONFIG_MAPS}/read");
     let get = |client: Client| {
         let path = path.clone();
@@ -66,25 +111,25 @@ pub(crate) async fn run(
             async move { client.get(&path).await.is_ok_and(|(code, _)| code == 200) }
         }
     };
+    let mut tell = |what: &str, with: f64, without: f64| {
+        let name = format!("access: {what} with {name}");
+        report.beside(name, "per second", Better::Higher, with, "AlwaysAllow", without);
+    };
     let (with, without) = load::in_turns(CLIENTS, time, get(ours.clone()), get(peer.clone())).await;
-    tell(report, "gets", with.per_second, without.per_second);
+    tell("gets", with.per_second, without.per_second);
+    // The peer's objects of an earlier turn are still there.
+    let run = name.len();
     let create = |client: Client| {
         move |worker: usize, n: usize| {
             let client = client.clone();
             async move {
-                let created = client.post(CONFIG_MAPS, &config_map(&format!("w{worker}-{n}"))).await;
-                created.is_ok_and(|(code, _)| code == 201)
+                let object = config_map(&format!("r{run}-w{worker}-{n}"));
+                client.post(CONFIG_MAPS, &object).await.is_ok_and(|(code, _)| code == 201)
             }
         }
     };
     let (with, without) = load::in_turns(CLIENTS, time, create(ours), create(peer)).await;
-    tell(report, "creates", with.per_second, without.per_second);
-    Ok(())
-}
-
-fn tell(report: &mut Report, name: &str, with: f64, without: f64) {
-    let name = format!("access: {name} under RBAC");
-    report.beside(name, "per second", Better::Higher, with, "AlwaysAllow", without);
+    tell("creates", with.per_second, without.per_second);
 }
 
 fn config_map(name: &str) -> Value {

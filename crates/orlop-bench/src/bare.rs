@@ -16,6 +16,7 @@ use http_body_util::Full;
 use hyper::{server::conn::http2, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use serde_json::json;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
@@ -75,14 +76,14 @@ pub(crate) async fn serve(folder: &Path) -> anyhow::Result<()> {
     let (acceptor, made) = self_signed(b"h2")?;
     let listener = TcpListener::bind((HOST, 0)).await?;
     let encoded = STANDARD.encode(made.cert.pem());
-    let kubeconfig = format!(
-        "server: https://{}\ncertificate-authority-data: {encoded}\nclient-certificate-data: {encoded}\n\
-         client-key-data: {}\n",
-        listener.local_addr()?,
-        STANDARD.encode(made.signing_key.serialize_pem()),
-    );
+    let server = format!("https://{}", listener.local_addr()?);
+    let key = STANDARD.encode(made.signing_key.serialize_pem());
+    let kubeconfig = json!({
+        "clusters": [{"name": "bare", "cluster": {"server": server, "certificate-authority-data": encoded}}],
+        "users": [{"name": "bare", "user": {"client-certificate-data": encoded, "client-key-data": key}}],
+    });
     let path = folder.join("bare.kubeconfig");
-    std::fs::write(&path, kubeconfig)?;
+    std::fs::write(&path, kubeconfig.to_string())?;
     println!("{}", path.display());
 
     let answer = Bytes::from(vec![b'x'; ANSWER_BYTES]);

@@ -14,7 +14,9 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http2::SendRequest;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use orlop_client::Kubeconfig;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
+use serde_json::Value;
 use tokio::{io::BufReader, net::TcpStream};
 
 /// Bytes read from a socket at a time.
@@ -33,15 +35,18 @@ pub(crate) struct Target {
 impl Target {
     /// As the first user of a kubeconfig.
     pub(crate) fn read(kubeconfig: &Path) -> anyhow::Result<Self> {
-        let text = std::fs::read_to_string(kubeconfig)?;
-        let field = |name: &str| -> anyhow::Result<&str> {
-            let line = text.lines().find_map(|line| line.trim().strip_prefix(name));
-            line.map(str::trim).with_context(|| format!("{} has no {name}", kubeconfig.display()))
+        let document = Kubeconfig::read_from(kubeconfig)?.to_value();
+        let field = |pointer: &str| -> anyhow::Result<&str> {
+            let value = document.pointer(pointer).and_then(Value::as_str);
+            value.with_context(|| format!("{} has no {pointer}", kubeconfig.display()))
         };
-        let decoded = |name: &str| -> anyhow::Result<Vec<u8>> { Ok(STANDARD.decode(field(name)?)?) };
-        let authority = field("server: https://").or_else(|_| field("- server: https://"))?.to_owned();
+        let decoded = |pointer: &str| -> anyhow::Result<Vec<u8>> { Ok(STANDARD.decode(field(pointer)?)?) };
+        let server = field("/clusters/0/cluster/server")?;
+        let authority = server.strip_prefix("https://").context("the server is not https")?.to_owned();
         let mut roots = rustls::RootCertStore::empty();
-        for certificate in CertificateDer::pem_slice_iter(&decoded("certificate-authority-data:")?) {
+        for certificate in
+            CertificateDer::pem_slice_iter(&decoded("/clusters/0/cluster/certificate-authority-data")?)
+        {
             roots.add(certificate?)?;
         }
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -49,8 +54,8 @@ impl Target {
             .with_safe_default_protocol_versions()?
             .with_root_certificates(roots)
             .with_client_auth_cert(
-                vec![CertificateDer::from_pem_slice(&decoded("client-certificate-data:")?)?],
-                PrivateKeyDer::from_pem_slice(&decoded("client-key-data:")?)?,
+                vec![CertificateDer::from_pem_slice(&decoded("/users/0/user/client-certificate-data")?)?],
+                PrivateKeyDer::from_pem_slice(&decoded("/users/0/user/client-key-data")?)?,
             )?;
         config.alpn_protocols = vec![b"h2".to_vec()];
         let connector = tokio_rustls::TlsConnector::from(Arc::new(config));

@@ -25,6 +25,12 @@ const IDLE_BUFFER_BYTES: usize = 2 << 10;
 /// Deadline of the last flush of a finished connection.
 const FINAL_FLUSH: Duration = Duration::from_secs(5);
 
+/// Something that must have happened before the bytes of a response leave: an audit log is written.
+pub trait WriteBarrier: std::fmt::Debug + Send + Sync {
+    /// Brings about all that was promised so far. Returns a future if that has to be waited for.
+    fn pass(&self) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>>;
+}
+
 /// A stream that buffers writes. Clones share the stream.
 #[derive(Debug)]
 pub(crate) struct CoalescingStream<S>(Arc<Mutex<Inner<S>>>);
@@ -35,6 +41,17 @@ struct Inner<S> {
     buffer: BytesMut,
     /// The stream accepted bytes that it may still buffer.
     unflushed: bool,
+    barrier: Option<Arc<dyn WriteBarrier>>,
+    /// Resolves once the barrier lets bytes pass that were buffered before.
+    closed: Option<Closed>,
+}
+
+struct Closed(Pin<Box<dyn Future<Output = ()> + Send>>);
+
+impl std::fmt::Debug for Closed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Closed")
+    }
 }
 
 impl<S> Clone for CoalescingStream<S> {
@@ -44,8 +61,9 @@ impl<S> Clone for CoalescingStream<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> CoalescingStream<S> {
-    pub(crate) fn new(stream: S) -> Self {
-        Self(Arc::new(Mutex::new(Inner { stream, buffer: BytesMut::new(), unflushed: false })))
+    pub(crate) fn new(stream: S, barrier: Option<Arc<dyn WriteBarrier>>) -> Self {
+        let buffer = BytesMut::new();
+        Self(Arc::new(Mutex::new(Inner { stream, buffer, unflushed: false, barrier, closed: None })))
     }
 
     /// Polls the task that drives the connection, and flushes whenever it goes idle.
@@ -69,8 +87,25 @@ impl<S: AsyncRead + AsyncWrite + Unpin> CoalescingStream<S> {
 }
 
 impl<S: AsyncWrite + Unpin> Inner<S> {
+    /// Waits until the barrier lets pass what is buffered.
+    fn pass_barrier(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(barrier) = &self.barrier else { return Poll::Ready(()) };
+        loop {
+            if self.closed.is_none() {
+                self.closed = barrier.pass().map(Closed);
+            }
+            let Some(closed) = &mut self.closed else { return Poll::Ready(()) };
+            ready!(closed.0.as_mut().poll(cx));
+            // More may have been buffered meanwhile.
+            self.closed = None;
+        }
+    }
+
     /// Writes the buffer to the stream.
     fn write_buffer(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.buffer.is_empty() {
+            ready!(self.pass_barrier(cx));
+        }
         while !self.buffer.is_empty() {
             let written = ready!(Pin::new(&mut self.stream).poll_write(cx, &self.buffer))?;
             if written == 0 {
@@ -168,7 +203,7 @@ mod tests {
     #[tokio::test]
     async fn writes_leave_together_when_the_task_goes_idle() {
         let (server, mut client) = tokio::io::duplex(1 << 20);
-        let coalescing = CoalescingStream::new(server);
+        let coalescing = CoalescingStream::new(server, None);
         let mut stream = coalescing.clone();
         let task = tokio::spawn(coalescing.drive(async move {
             stream.write_all(b"one ").await.unwrap();
@@ -193,7 +228,7 @@ mod tests {
     async fn full_stream_exerts_back_pressure_on_a_long_write() {
         let (server, mut client) = tokio::io::duplex(1000);
         let sent: Vec<u8> = (0..BUFFER_BYTES * 3 + 7).map(|number| number as u8).collect();
-        let coalescing = CoalescingStream::new(server);
+        let coalescing = CoalescingStream::new(server, None);
         let mut stream = coalescing.clone();
         let long = sent.clone();
         let task = tokio::spawn(coalescing.drive(async move { stream.write_all(&long).await.unwrap() }));
@@ -203,10 +238,61 @@ mod tests {
         assert!(received == sent, "{} bytes of {}", received.len(), sent.len());
     }
 
+    #[derive(Debug, Default)]
+    struct Promises {
+        made: std::sync::atomic::AtomicUsize,
+        kept: tokio::sync::watch::Sender<usize>,
+    }
+
+    impl WriteBarrier for Promises {
+        fn pass(&self) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
+            let made = self.made.load(std::sync::atomic::Ordering::SeqCst);
+            if *self.kept.borrow() >= made {
+                return None;
+            }
+            let mut kept = self.kept.subscribe();
+            Some(Box::pin(async move {
+                let _ = kept.wait_for(|kept| *kept >= made).await;
+            }))
+        }
+    }
+
+    #[tokio::test]
+    async fn bytes_leave_only_after_the_barrier() {
+        let (server, mut client) = tokio::io::duplex(1 << 20);
+        let promises = Arc::new(Promises::default());
+        let coalescing = CoalescingStream::new(server, Some(promises.clone()));
+        let mut stream = coalescing.clone();
+        let promised = promises.clone();
+        let task = tokio::spawn(coalescing.drive(async move {
+            for _ in 0..2 {
+                promised.made.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                stream.write_all(b"x").await.unwrap();
+                tokio::task::yield_now().await;
+            }
+        }));
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        let mut received = [0; 2];
+        let early = std::future::poll_fn(|cx| {
+            let mut buffer = ReadBuf::new(&mut received);
+            Poll::Ready(Pin::new(&mut client).poll_read(cx, &mut buffer).is_ready())
+        });
+        assert!(!early.await, "nothing was kept");
+        promises.kept.send_replace(1);
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        promises.kept.send_replace(2);
+        client.read_exact(&mut received).await.unwrap();
+        task.await.unwrap();
+    }
+
     #[tokio::test]
     async fn idle_connection_keeps_no_large_buffer() {
         let (server, mut client) = tokio::io::duplex(BUFFER_BYTES * 2);
-        let coalescing = CoalescingStream::new(server);
+        let coalescing = CoalescingStream::new(server, None);
         for length in [BUFFER_BYTES, BUFFER_BYTES - 7, IDLE_BUFFER_BYTES + 1] {
             let (mut stream, sent) = (coalescing.clone(), vec![b'x'; length]);
             coalescing.clone().drive(async { stream.write_all(&sent).await.unwrap() }).await;

@@ -2,7 +2,7 @@
 //!
 //! Byte streams, services and bodies are erased types here: hyper's connections are compiled once, for all fronts.
 
-use std::{error::Error, future::Future, pin::Pin, time::Duration};
+use std::{error::Error, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use ::http::{Request, Response};
 use bytes::Bytes;
@@ -23,6 +23,8 @@ use crate::{
     executor::{ConnectionTask, Inline, RequestExecutor},
     stream::Stream,
 };
+
+pub use crate::coalesce::WriteBarrier;
 
 /// HTTP versions of a front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +65,8 @@ pub struct HttpOptions {
     pub windows: Option<Windows>,
     /// Adds a `date` header to responses. gRPC has no use for it.
     pub date_header: bool,
+    /// Barrier before each write of connections whose writes are coalesced.
+    pub write_barrier: Option<Arc<dyn WriteBarrier>>,
 }
 
 /// HTTP/2 flow-control windows, in bytes.
@@ -87,13 +91,14 @@ impl Default for HttpOptions {
             keep_alive_timeout: Duration::from_secs(20),
             windows: None,
             date_header: true,
+            write_barrier: None,
         }
     }
 }
 
 /// Serves an accepted connection until its end, or until `watcher` shuts it down.
 ///
-/// Writes are coalesced where the client negotiated HTTP/2 by ALPN. An HTTP/1.1 connection may be upgraded, and is then
+/// Writes are coalesced where the client negotiated HTTP/2 by ALPN ([`coalesces_writes`]). An HTTP/1.1 connection may be upgraded, and is then
 /// driven by a task that would not flush the buffer.
 pub async fn serve_connection<S, B>(stream: Stream, options: &HttpOptions, service: S, watcher: Watcher)
 where
@@ -102,6 +107,11 @@ where
     B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
 {
     serve_accepted(stream, options.clone(), ErasedService::new(service), End::Watched(watcher)).await;
+}
+
+/// Returns true if the writes of a connection are coalesced, so that they pass [`HttpOptions::write_barrier`].
+pub fn coalesces_writes(stream: &Stream) -> bool {
+    stream.negotiated_http2()
 }
 
 /// As [`serve_connection`], and tells the client to go away once `goaway` resolves: open requests end as they would, and
@@ -146,8 +156,8 @@ enum End {
 
 fn serve_accepted(stream: Stream, options: HttpOptions, service: ErasedService, end: End) -> Served {
     Box::pin(async move {
-        if stream.negotiated_http2() {
-            let coalescing = CoalescingStream::new(stream);
+        if coalesces_writes(&stream) {
+            let coalescing = CoalescingStream::new(stream, options.write_barrier.clone());
             let options = HttpOptions { protocols: Protocols::Http2, ..options };
             let served = serve_bytes(Box::new(coalescing.clone()), options, service, end);
             coalescing.drive(served).await;

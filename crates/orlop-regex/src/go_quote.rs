@@ -5,7 +5,24 @@ use std::fmt::Write;
 /// `%q`: a double-quoted string with Go's escapes.
 pub fn quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
+    push_quoted(&mut out, &[text]);
+    out
+}
+
+/// Appends a text of several parts as [`quote`] writes it.
+pub fn push_quoted(out: &mut String, parts: &[&str]) {
     out.push('"');
+    for part in parts {
+        push_escaped(out, part);
+    }
+    out.push('"');
+}
+
+fn push_escaped(out: &mut String, text: &str) {
+    let is_plain = |byte: u8| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\';
+    if text.bytes().all(is_plain) {
+        return out.push_str(text);
+    }
     for character in text.chars() {
         match character {
             '"' => out.push_str("\\\""),
@@ -18,13 +35,11 @@ pub fn quote(text: &str) -> String {
             '\t' => out.push_str("\\t"),
             '\u{b}' => out.push_str("\\v"),
             c if is_printable(c) => out.push(c),
-            c if (c as u32) < 0x80 => push_formatted(&mut out, format_args!("\\x{:02x}", c as u32)),
-            c if (c as u32) < 0x1_0000 => push_formatted(&mut out, format_args!("\\u{:04x}", c as u32)),
-            c => push_formatted(&mut out, format_args!("\\U{:08x}", c as u32)),
+            c if (c as u32) < 0x80 => push_formatted(out, format_args!("\\x{:02x}", c as u32)),
+            c if (c as u32) < 0x1_0000 => push_formatted(out, format_args!("\\u{:04x}", c as u32)),
+            c => push_formatted(out, format_args!("\\U{:08x}", c as u32)),
         }
     }
-    out.push('"');
-    out
 }
 
 /// Go's `unicode.IsPrint`, approximately: no control characters, no spaces

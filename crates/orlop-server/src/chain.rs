@@ -69,11 +69,13 @@ pub(crate) struct ConnectionState {
     pub(crate) peer: Option<IpAddr>,
     /// Tells the client to open another connection, after the requests that are open.
     pub(crate) goaway: Option<tokio::sync::Notify>,
+    /// True if the audit log is written before bytes of a response leave.
+    pub(crate) behind_barrier: bool,
 }
 
 impl ConnectionState {
     fn in_process(client: Peer) -> Self {
-        Self { client, intake: None, peer: None, goaway: None }
+        Self { client, intake: None, peer: None, goaway: None, behind_barrier: false }
     }
 
     fn origin(&self) -> Origin {
@@ -171,6 +173,12 @@ impl Chain {
     /// Returns true if a connection should be told to go away after a request.
     pub(crate) fn sends_goaway(&self) -> bool {
         self.hygiene.sends_goaway()
+    }
+
+    /// Returns what connections wait for before they send a response, if anything.
+    pub(crate) fn write_barrier(&self) -> Option<Arc<dyn orlop_net::http::WriteBarrier>> {
+        let auditor = self.auditor.clone()?;
+        Some(Arc::new(audit::LogBarrier(auditor)))
     }
 
     /// Fails readiness before a shutdown. Requests are still answered.
@@ -278,7 +286,12 @@ impl Chain {
         }
         let mut class = None;
         let (answered, panic) = panic_guard::guard(async {
-            let auditing = Auditing { auditor: self.auditor.as_ref(), parts: &parts, peer: connection.peer };
+            let auditing = Auditing {
+                auditor: self.auditor.as_ref(),
+                parts: &parts,
+                peer: connection.peer,
+                behind_barrier: connection.behind_barrier,
+            };
             let limit = limit.inspect_err(|_| record.refuse(&auditing, &attributes))?;
             let work = async {
                 let path = parts.uri.path();

@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 use hyper::{body::Incoming, service::service_fn};
 use orlop_net::{
     AcceptOptions, Connection, HttpOptions, PeerAddress, ServerTls, Watcher, accept,
-    http::{serve_connection, serve_connection_until},
+    http::{coalesces_writes, serve_connection, serve_connection_until},
 };
 use tokio::net::TcpListener;
 
@@ -80,6 +80,7 @@ fn serve_until(
     let http = Arc::new(HttpOptions {
         header_timeout: timeouts.headers,
         keep_alive_interval: timeouts.keepalive,
+        write_barrier: chain.write_barrier(),
         ..HttpOptions::default()
     });
     let closing = chain.clone();
@@ -106,8 +107,9 @@ async fn serve_connection_with(
         PeerAddress::Unix { .. } => None,
     };
     let intake = Some(ConnectionIntake::default());
+    let behind_barrier = http.write_barrier.is_some() && coalesces_writes(&connection.stream);
     let goaway = chain.sends_goaway().then(tokio::sync::Notify::new);
-    let state = Arc::new(ConnectionState { client, intake, peer, goaway });
+    let state = Arc::new(ConnectionState { client, intake, peer, goaway, behind_barrier });
     let closing = chain.cluster().closing();
     let requests = state.clone();
     let service = service_fn(move |request: http::Request<Incoming>| {

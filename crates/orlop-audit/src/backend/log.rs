@@ -1,14 +1,15 @@
-//! The log backend: one line an event, written by one thread.
+//! The log backend: one line an event.
 //!
-//! Requests append their line to a buffer in memory; the thread takes the whole buffer and writes it at once. In the
-//! blocking modes a request waits until the thread has written its line: requests that come together share one
-//! write.
+//! Requests append their line to a buffer in memory; whoever holds the output takes the whole buffer and writes it at
+//! once. In the blocking modes a request that waits for its line writes it itself if the output is a local file and
+//! nobody writes at the moment: two wake-ups of threads cost ten times as much as the write. A thread writes what
+//! nobody waits for, and everything if the output may block: a pipe, a network file system, a disk that was slow.
 
 use std::{
     io::{self, Write},
     path::PathBuf,
     pin::Pin,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError},
     time::{Duration, Instant},
 };
 
@@ -16,7 +17,7 @@ use bytes::Bytes;
 use tokio::sync::watch;
 
 use super::{
-    Backend, BatchOptions, Mode, Ticket, TruncateOptions,
+    Backend, BatchOptions, Delivery, Mode, Ticket, TruncateOptions,
     rotation::{RotatingFile, RotationOptions},
     throttle::TokenBucket,
 };
@@ -24,10 +25,19 @@ use crate::metrics::{Metrics, Plugin};
 
 /// Bytes of events that wait for the disk.
 const BUFFER_BYTES_MAX: usize = 64 << 20;
-/// Longest time that an event waits for others.
+/// Longest time that an event waits for others in batch mode.
 const WAIT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// Time that an event nobody waits for is kept for the next write, in the blocking modes.
+const LINGER: Duration = Duration::from_millis(20);
 /// Time to write what is queued when the server stops.
 const CLOSE_MAX: Duration = Duration::from_secs(10);
+/// A write that takes longer leaves the disk to the thread for [`SLOW_PAUSE`].
+const SLOW_MIN: Duration = Duration::from_millis(5);
+const SLOW_PAUSE: Duration = Duration::from_secs(10);
+/// Times that a request writes the events of others that came while it wrote.
+const ROUNDS_MAX: usize = 3;
+/// Capacity of the buffer that is kept.
+const LINES_BYTES_KEPT: usize = 4 << 20;
 
 /// Format of the lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,14 +67,19 @@ pub struct LogOptions {
 #[derive(Debug)]
 pub struct LogBackend {
     shared: Arc<Shared>,
-    written: watch::Receiver<Progress>,
     options: LogOptions,
 }
 
 #[derive(Debug)]
 struct Shared {
     queue: Mutex<Queue>,
-    filled: Condvar,
+    /// Wakes the thread.
+    wake: Condvar,
+    /// Locked before the queue: events are written in the order of the queue.
+    output: Mutex<Output>,
+    /// True if requests may write themselves.
+    in_place: bool,
+    progress: watch::Sender<Progress>,
     metrics: Metrics,
 }
 
@@ -74,10 +89,20 @@ struct Queue {
     events: usize,
     /// Number of the last event that was queued.
     last: u64,
+    due: Due,
     closed: bool,
 }
 
-/// Progress of the writing thread.
+/// Time at which the thread writes what is queued.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Due {
+    #[default]
+    Never,
+    Soon,
+    Now,
+}
+
+/// Progress of writing.
 #[derive(Clone, Copy, Debug, Default)]
 struct Progress {
     /// Number of the last event that was written or lost.
@@ -88,39 +113,142 @@ struct Progress {
     ended: bool,
 }
 
+impl Progress {
+    fn has_written(&self, number: u64) -> bool {
+        self.done >= number && self.lost < number
+    }
+}
+
 impl Shared {
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the thread write what is queued.
+    fn wake(&self, mut queue: MutexGuard<'_, Queue>, due: Due) {
+        let wakes = due > queue.due;
+        queue.due = queue.due.max(due);
+        drop(queue);
+        if wakes {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Writes all that is queued, unless another writes or the disk is slow. Then the thread, or whoever writes, does.
+    fn write_in_place(&self) {
+        for _ in 0..ROUNDS_MAX {
+            let mut output = match self.output.try_lock() {
+                Ok(output) => output,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                // Its holder looks at the queue again after it has unlocked.
+                Err(TryLockError::WouldBlock) => return,
+            };
+            let started = Instant::now();
+            if output.slow_until.is_some_and(|until| started < until) {
+                break;
+            }
+            self.write_queued(&mut output, usize::MAX);
+            output.slow_until = (started.elapsed() > SLOW_MIN).then(|| Instant::now() + SLOW_PAUSE);
+            drop(output);
+            if self.queue().events == 0 {
+                return;
+            }
+        }
+        self.wake(self.queue(), Due::Now);
+    }
+
+    /// Writes the event of a number and those before it: here if that can be, else by the thread.
+    fn write(&self, queue: MutexGuard<'_, Queue>, number: u64) -> Ticket {
+        let done = || {
+            let progress = *self.progress.borrow();
+            (progress.done >= number).then(|| Ticket::Done(progress.has_written(number)))
+        };
+        if queue.events == 0
+            && let Some(done) = done()
+        {
+            return done;
+        }
+        if self.in_place {
+            drop(queue);
+            self.write_in_place();
+            if let Some(done) = done() {
+                return done;
+            }
+        } else {
+            self.wake(queue, Due::Now);
+        }
+        let mut progress = self.progress.subscribe();
+        Ticket::Pending(Box::pin(async move {
+            let reached = progress.wait_for(|progress| progress.done >= number || progress.ended).await;
+            reached.is_ok_and(|progress| progress.has_written(number))
+        }))
+    }
+
+    /// Writes the first events of the queue.
+    fn write_queued(&self, output: &mut Output, events_max: usize) {
+        let Output { file, lines, .. } = output;
+        let (events, last) = self.queue().take(events_max, lines);
+        if events == 0 {
+            return;
+        }
+        let written = file.append(lines);
+        if let Err(error) = &written {
+            tracing::error!(%error, events, "cannot write to the audit log: events are lost");
+            self.metrics.lost(Plugin::Log, events as u64);
+        }
+        self.progress.send_modify(|progress| {
+            progress.done = last;
+            if written.is_err() {
+                progress.lost = last;
+            }
+        });
+        lines.clear();
+        if lines.capacity() > LINES_BYTES_KEPT {
+            *lines = Vec::new();
+        }
     }
 }
 
 impl LogBackend {
     /// Opens the file and starts the thread.
     pub fn open(options: LogOptions, metrics: Metrics) -> io::Result<Self> {
-        let mut output = Output::open(&options)?;
-        let shared = Arc::new(Shared { queue: Mutex::default(), filled: Condvar::new(), metrics });
-        let (progress, written) = watch::channel(Progress::default());
-        let (queue, batch) = (shared.clone(), options.batch);
+        let file = LogFile::open(&options)?;
+        let in_place = options.batch.mode != Mode::Batch && file.is_local()?;
+        let shared = Arc::new(Shared {
+            queue: Mutex::default(),
+            wake: Condvar::new(),
+            output: Mutex::new(Output { file, lines: Vec::new(), slow_until: None }),
+            in_place,
+            progress: watch::Sender::new(Progress::default()),
+            metrics,
+        });
+        let (thread, batch) = (shared.clone(), options.batch);
         std::thread::Builder::new().name("orlop-audit-log".into()).spawn(move || {
-            write_batches(&queue, batch, &mut output, &progress);
-            progress.send_modify(|progress| progress.ended = true);
+            write_batches(&thread, batch);
+            thread.progress.send_modify(|progress| progress.ended = true);
         })?;
-        Ok(Self { shared, written, options })
+        Ok(Self { shared, options })
+    }
+
+    fn stop(&self) {
+        self.shared.queue().closed = true;
+        self.shared.wake.notify_one();
     }
 }
 
 impl Drop for LogBackend {
     fn drop(&mut self) {
-        self.shared.queue().closed = true;
-        self.shared.filled.notify_one();
+        self.stop();
     }
 }
 
 impl Backend for LogBackend {
-    fn offer(&self, event: Bytes) -> Ticket {
+    fn offer(&self, event: Bytes, delivery: Delivery) -> Ticket {
+        let BatchOptions { mode, buffer_events_max, batch_events_max, .. } = self.options.batch;
+        let waits = mode != Mode::Batch && delivery == Delivery::Awaited;
         let mut queue = self.shared.queue();
         let full = queue.lines.len() + event.len() > BUFFER_BYTES_MAX && queue.events > 0
-            || queue.events >= self.options.batch.buffer_events_max;
+            || queue.events >= buffer_events_max;
         if full || queue.closed {
             drop(queue);
             self.shared.metrics.lost(Plugin::Buffered, 1);
@@ -131,16 +259,26 @@ impl Backend for LogBackend {
         queue.events += 1;
         queue.last += 1;
         let number = queue.last;
-        drop(queue);
-        self.shared.filled.notify_one();
-        if self.options.batch.mode == Mode::Batch {
-            return Ticket::Done(true);
+        if waits {
+            return self.shared.write(queue, number);
         }
-        let mut written = self.written.clone();
-        Ticket::Pending(Box::pin(async move {
-            let reached = written.wait_for(|progress| progress.done >= number || progress.ended).await;
-            reached.is_ok_and(|progress| progress.done >= number && progress.lost < number)
-        }))
+        let is_whole_batch = mode == Mode::Batch && queue.events >= batch_events_max;
+        self.shared.wake(queue, if is_whole_batch { Due::Now } else { Due::Soon });
+        Ticket::Done(true)
+    }
+
+    fn flush(&self) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
+        if self.options.batch.mode == Mode::Batch {
+            return None;
+        }
+        let queue = self.shared.queue();
+        let number = queue.last;
+        match self.shared.write(queue, number) {
+            Ticket::Done(_) => None,
+            Ticket::Pending(written) => Some(Box::pin(async move {
+                written.await;
+            })),
+        }
     }
 
     fn is_strict(&self) -> bool {
@@ -156,11 +294,10 @@ impl Backend for LogBackend {
     }
 
     fn close(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        self.shared.queue().closed = true;
-        self.shared.filled.notify_one();
-        let mut written = self.written.clone();
+        self.stop();
+        let mut progress = self.shared.progress.subscribe();
         Box::pin(async move {
-            let ended = async { written.wait_for(|progress| progress.ended).await.is_ok() };
+            let ended = async { progress.wait_for(|progress| progress.ended).await.is_ok() };
             if tokio::time::timeout(CLOSE_MAX, ended).await.is_err() {
                 tracing::warn!("the audit log was not written completely when the server stopped");
             }
@@ -183,75 +320,76 @@ impl Queue {
     }
 }
 
-/// Waits for a batch. Returns the number of its events and that of the last one; `None` once the backend closed.
-fn next_batch(shared: &Shared, batch: BatchOptions, lines: &mut Vec<u8>) -> Option<(usize, u64)> {
-    let is_batch = batch.mode == Mode::Batch;
-    let events_max = if is_batch { batch.batch_events_max.max(1) } else { usize::MAX };
+/// Waits until the thread is to write. Returns false once the backend is closed and nothing is queued.
+fn wait_until_due(shared: &Shared, delay: Duration) -> bool {
     let mut queue = shared.queue();
-    while queue.events == 0 {
-        if queue.closed {
-            return None;
-        }
-        queue = shared.filled.wait(queue).unwrap_or_else(PoisonError::into_inner);
+    while queue.due == Due::Never && !queue.closed {
+        queue = shared.wake.wait(queue).unwrap_or_else(PoisonError::into_inner);
     }
-    let deadline = Instant::now() + batch.batch_wait_max.min(WAIT_MAX);
-    while is_batch && queue.events < events_max && !queue.closed {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            break;
-        }
-        queue = shared.filled.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner).0;
-    }
-    Some(queue.take(events_max, lines))
+    let is_early = |queue: &mut Queue| queue.due < Due::Now && !queue.closed;
+    let waited = shared.wake.wait_timeout_while(queue, delay, is_early);
+    queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+    queue.due = Due::Never;
+    !queue.closed || queue.events > 0
 }
 
 /// Writes batches until the backend closes.
-fn write_batches(
-    shared: &Shared,
-    batch: BatchOptions,
-    output: &mut Output,
-    progress: &watch::Sender<Progress>,
-) {
-    let mut lines = Vec::new();
-    let mut bucket = batch.throttle.filter(|_| batch.mode == Mode::Batch).map(TokenBucket::new);
-    loop {
-        lines.clear();
-        let Some((events, last)) = next_batch(shared, batch, &mut lines) else { return };
+fn write_batches(shared: &Shared, batch: BatchOptions) {
+    let is_batch = batch.mode == Mode::Batch;
+    let (events_max, delay) = match is_batch {
+        true => (batch.batch_events_max.max(1), batch.batch_wait_max.min(WAIT_MAX)),
+        false => (usize::MAX, LINGER),
+    };
+    let mut bucket = batch.throttle.filter(|_| is_batch).map(TokenBucket::new);
+    while wait_until_due(shared, delay) {
         if let Some(bucket) = &mut bucket {
             let pause = bucket.reserve();
             // The rest is written at once when the server stops.
             let is_open = |queue: &mut Queue| !queue.closed;
-            drop(shared.filled.wait_timeout_while(shared.queue(), pause, is_open));
+            drop(shared.wake.wait_timeout_while(shared.queue(), pause, is_open));
         }
-        let written = output.append(&lines);
-        if let Err(error) = &written {
-            tracing::error!(%error, events, "cannot write to the audit log: events are lost");
-            shared.metrics.lost(Plugin::Log, events as u64);
-        }
-        progress.send_modify(|progress| {
-            progress.done = last;
-            if written.is_err() {
-                progress.lost = last;
-            }
-        });
-        if lines.capacity() > 4 << 20 {
-            lines = Vec::new();
+        let mut output = shared.output.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.write_queued(&mut output, events_max);
+        drop(output);
+        let queue = shared.queue();
+        match queue.events {
+            0 => {}
+            // A request may wait for an event that came while this thread wrote.
+            events if !is_batch || events >= events_max => shared.wake(queue, Due::Now),
+            _ => shared.wake(queue, Due::Soon),
         }
     }
 }
 
+/// The file, and the buffer of lines that are written to it.
 #[derive(Debug)]
-enum Output {
+struct Output {
+    file: LogFile,
+    lines: Vec<u8>,
+    /// End of the time in which only the thread writes.
+    slow_until: Option<Instant>,
+}
+
+#[derive(Debug)]
+enum LogFile {
     Stdout,
     File(Box<RotatingFile>),
 }
 
-impl Output {
+impl LogFile {
     fn open(options: &LogOptions) -> io::Result<Self> {
         if options.path.as_os_str() == "-" {
             return Ok(Self::Stdout);
         }
         RotatingFile::open(&options.path, options.rotation).map(|file| Self::File(Box::new(file)))
+    }
+
+    /// Returns true if a write goes to the page cache of a local disk.
+    fn is_local(&self) -> io::Result<bool> {
+        match self {
+            Self::Stdout => Ok(false),
+            Self::File(file) => file.is_local(),
+        }
     }
 
     fn append(&mut self, lines: &[u8]) -> io::Result<()> {
@@ -282,16 +420,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn blocking_event_is_in_the_file_when_its_ticket_resolves() {
+    async fn blocking_event_is_in_the_file_when_it_is_taken() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.log");
         let metrics = Metrics::default();
         let log = LogBackend::open(options(path.clone(), Mode::Blocking, 100), metrics).unwrap();
-        let Ticket::Pending(written) = log.offer(Bytes::from_static(b"{}")) else { panic!("blocks") };
-        assert!(written.await);
+        let ticket = log.offer(Bytes::from_static(b"{}"), Delivery::Awaited);
+        assert!(matches!(ticket, Ticket::Done(true)), "a local file is written in place");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "{}\n");
         log.close().await;
-        assert!(matches!(log.offer(Bytes::from_static(b"{}")), Ticket::Done(false)), "closed");
+        assert!(
+            matches!(log.offer(Bytes::from_static(b"{}"), Delivery::Awaited), Ticket::Done(false)),
+            "closed"
+        );
     }
 
     #[tokio::test]
@@ -301,7 +442,7 @@ mod tests {
         let log = LogBackend::open(options(path.clone(), Mode::Batch, 10_000), Metrics::default()).unwrap();
         let expected: String = (0..1000).map(|number| format!("{number}\n")).collect();
         for number in 0..1000 {
-            assert!(matches!(log.offer(number.to_string().into()), Ticket::Done(true)));
+            assert!(matches!(log.offer(number.to_string().into(), Delivery::Awaited), Ticket::Done(true)));
         }
         log.close().await;
         assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);
@@ -317,10 +458,10 @@ mod tests {
         limited.batch.throttle = Some(super::super::Throttle { qps: 1e-3, burst: 2 });
         let log = LogBackend::open(limited, Metrics::default()).unwrap();
         for number in 0..10 {
-            assert!(matches!(log.offer(number.to_string().into()), Ticket::Done(true)));
+            assert!(matches!(log.offer(number.to_string().into(), Delivery::Awaited), Ticket::Done(true)));
         }
         // The burst is written at once: two batches. The third waits for its turn, the last event for company.
-        let mut written = log.written.clone();
+        let mut written = log.shared.progress.subscribe();
         written.wait_for(|progress| progress.done >= 6).await.unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "0\n1\n2\n3\n4\n5\n");
         log.close().await;
@@ -333,7 +474,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let log =
             LogBackend::open(options(folder.path().join("a"), Mode::Batch, 0), metrics.clone()).unwrap();
-        assert!(matches!(log.offer(Bytes::from_static(b"{}")), Ticket::Done(false)));
+        assert!(matches!(log.offer(Bytes::from_static(b"{}"), Delivery::Awaited), Ticket::Done(false)));
         assert_eq!(metrics.losses(Plugin::Buffered), 1);
     }
 
@@ -342,9 +483,75 @@ mod tests {
         let metrics = Metrics::default();
         let full = options(PathBuf::from("/dev/full"), Mode::BlockingStrict, 100);
         let log = LogBackend::open(full, metrics.clone()).unwrap();
-        let Ticket::Pending(written) = log.offer(Bytes::from_static(b"{}")) else { panic!("blocks") };
+        let Ticket::Pending(written) = log.offer(Bytes::from_static(b"{}"), Delivery::Awaited) else {
+            panic!("blocks")
+        };
         assert!(!written.await);
         assert_eq!(metrics.losses(Plugin::Log), 1);
         assert!(log.is_strict());
+    }
+
+    #[tokio::test]
+    async fn detached_event_is_written_without_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.log");
+        let log = LogBackend::open(options(path.clone(), Mode::Blocking, 100), Metrics::default()).unwrap();
+        assert!(matches!(log.offer(Bytes::from_static(b"{}"), Delivery::Detached), Ticket::Done(true)));
+        let mut progress = log.shared.progress.subscribe();
+        progress.wait_for(|progress| progress.done >= 1).await.unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "{}\n");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn concurrent_events_are_written_once_and_in_order() {
+        const WRITERS: usize = 8;
+        const EVENTS: usize = 500;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.log");
+        let options = options(path.clone(), Mode::BlockingStrict, 1_000_000);
+        let log = Arc::new(LogBackend::open(options, Metrics::default()).unwrap());
+        let write = |writer: usize| {
+            let log = log.clone();
+            tokio::spawn(async move {
+                for number in 0..EVENTS {
+                    let detached = number % 3 == 0;
+                    let delivery = if detached { Delivery::Detached } else { Delivery::Awaited };
+                    let written = match log.offer(format!("{writer} {number}").into(), delivery) {
+                        Ticket::Done(written) => written,
+                        Ticket::Pending(written) => written.await,
+                    };
+                    assert!(written, "{writer} {number}");
+                }
+            })
+        };
+        for writer in (0..WRITERS).map(write).collect::<Vec<_>>() {
+            writer.await.unwrap();
+        }
+        log.close().await;
+        let text = std::fs::read_to_string(&path).unwrap();
+        for writer in 0..WRITERS {
+            let own = text.lines().filter_map(|line| line.strip_prefix(&format!("{writer} ")));
+            assert!(own.eq((0..EVENTS).map(|number| number.to_string())), "events of writer {writer}");
+        }
+    }
+
+    #[tokio::test]
+    async fn reader_of_a_pipe_that_is_slow_delays_no_offer() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)
+            .unwrap();
+        let reader = std::thread::spawn({
+            let path = path.clone();
+            move || std::fs::File::open(path).unwrap()
+        });
+        let log = LogBackend::open(options(path, Mode::Blocking, 100), Metrics::default()).unwrap();
+        let mut unread = reader.join().unwrap();
+        // More than a pipe holds: the thread is stuck in its write.
+        let large = Bytes::from(vec![b'x'; 1 << 20]);
+        let Ticket::Pending(written) = log.offer(large.clone(), Delivery::Awaited) else { panic!("waits") };
+        let Ticket::Pending(next) = log.offer(large, Delivery::Awaited) else { panic!("waits") };
+        std::thread::spawn(move || io::copy(&mut unread, &mut io::sink()));
+        assert!(written.await && next.await);
     }
 }

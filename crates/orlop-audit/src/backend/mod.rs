@@ -57,6 +57,17 @@ pub struct TruncateOptions {
     pub batch_bytes_max: usize,
 }
 
+/// Relation between one event and its request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// A backend that blocks makes the request wait.
+    Awaited,
+    /// The request goes on, and its connection waits for [`Backend::flush`] before it sends the response.
+    BeforeResponse,
+    /// Nobody waits: the event is written soon.
+    Detached,
+}
+
 /// Writing of one event.
 pub enum Ticket {
     /// Nothing to wait for; true if the event was taken.
@@ -76,8 +87,11 @@ impl fmt::Debug for Ticket {
 
 /// Writes events.
 pub trait Backend: fmt::Debug + Send + Sync {
-    /// Takes an encoded event. Does not wait.
-    fn offer(&self, event: Bytes) -> Ticket;
+    /// Takes an encoded event. Waits for nothing but a fast local disk.
+    fn offer(&self, event: Bytes, delivery: Delivery) -> Ticket;
+
+    /// Writes all events that were taken for delivery before the response. Returns a future if that has to be waited for.
+    fn flush(&self) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>>;
 
     /// Returns true if a request fails whose first event cannot be written.
     fn is_strict(&self) -> bool;

@@ -11,6 +11,11 @@ use std::{
 use flate2::{Compression, write::GzEncoder};
 use orlop_api::time::Time;
 
+/// Magic numbers of file systems whose writes may wait for another machine or program: NFS, SMB (two), CIFS, FUSE, Ceph,
+/// 9P, AFS.
+const REMOTE_FILE_SYSTEMS: &[u32] =
+    &[0x6969, 0x517b, 0xfe53_4d42, 0xff53_4d42, 0x6573_5546, 0x00c3_6400, 0x0102_1997, 0x5346_414f];
+
 /// Limits of a log file and its backups. Zero means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RotationOptions {
@@ -45,6 +50,12 @@ impl RotatingFile {
         let file = create(path, 0o600)?;
         let bytes = file.metadata()?.len();
         Ok(Self { path: path.to_owned(), options, file, bytes })
+    }
+
+    /// Returns true if the file is a regular one on a disk of this machine.
+    pub(super) fn is_local(&self) -> io::Result<bool> {
+        let kind = rustix::fs::fstatfs(&self.file)?.f_type;
+        Ok(self.file.metadata()?.is_file() && !REMOTE_FILE_SYSTEMS.contains(&(kind as u32)))
     }
 
     /// Appends whole lines, and rotates between lines.

@@ -17,7 +17,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::{Backend, BatchOptions, Mode, Ticket, TruncateOptions, throttle::TokenBucket};
+use super::{Backend, BatchOptions, Delivery, Mode, Ticket, TruncateOptions, throttle::TokenBucket};
 use crate::{
     event::TYPE_META,
     metrics::{Metrics, Plugin},
@@ -95,7 +95,7 @@ impl WebhookBackend {
 }
 
 impl Backend for WebhookBackend {
-    fn offer(&self, event: Bytes) -> Ticket {
+    fn offer(&self, event: Bytes, delivery: Delivery) -> Ticket {
         if self.options.batch.mode == Mode::Batch {
             let taken = self.enqueue(event);
             if !taken {
@@ -106,7 +106,17 @@ impl Backend for WebhookBackend {
         // A task of its own: the event is sent even if its request waits no longer.
         let sender = self.sender.clone();
         let sent = tokio::spawn(async move { sender.send(vec![event]).await });
-        Ticket::Pending(Box::pin(async move { sent.await.unwrap_or(false) }))
+        match delivery {
+            Delivery::Awaited | Delivery::BeforeResponse => {
+                Ticket::Pending(Box::pin(async move { sent.await.unwrap_or(false) }))
+            }
+            Delivery::Detached => Ticket::Done(true),
+        }
+    }
+
+    /// Requests wait for their own events.
+    fn flush(&self) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
+        None
     }
 
     fn is_strict(&self) -> bool {

@@ -6,7 +6,6 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    fmt::Write,
     ops::ControlFlow,
     sync::Arc,
 };
@@ -54,7 +53,10 @@ impl Index {
         });
         match allowed {
             Some(binding) => {
-                Decision::Allow(format!("RBAC: allowed by {}", binding.describe(&attributes.user)).into())
+                let mut reason = String::with_capacity(128);
+                reason.push_str("RBAC: allowed by ");
+                binding.describe(&attributes.user, &mut reason);
+                Decision::Allow(reason.into())
             }
             None if missing.is_empty() => Decision::NoOpinion("".into()),
             None => Decision::NoOpinion(format!("RBAC: {}", aggregate(&missing)).into()),
@@ -108,13 +110,24 @@ impl Index {
     /// Returns the rules of a role that a binding in a namespace grants; the namespace is empty for a
     /// ClusterRoleBinding.
     pub fn rules_of(&self, role: &RoleRef, namespace: &str) -> Result<&Arc<[PolicyRule]>, MissingRole> {
+        self.rules_by(&mut String::new(), role, namespace)
+    }
+
+    /// Returns the rules of a role, with a buffer for its key: a decision looks up several.
+    fn rules_by(
+        &self,
+        key: &mut String,
+        role: &RoleRef,
+        namespace: &str,
+    ) -> Result<&Arc<[PolicyRule]>, MissingRole> {
         let (resource, namespace) = match &*role.kind {
             "ClusterRole" => ("clusterrole", ""),
             "Role" => ("role", namespace),
             other => return Err(MissingRole(format!("unsupported role reference kind: {}", quote(other)))),
         };
         let missing = || MissingRole(format!("{resource}.{GROUP} {} not found", quote(&role.name)));
-        self.roles.get(object_key(namespace, &role.name).as_str()).ok_or_else(missing)
+        write_object_key(key, namespace, &role.name);
+        self.roles.get(key.as_str()).ok_or_else(missing)
     }
 
     /// Visits the bindings of a user with the rules they grant: those of the cluster, then those of the namespace.
@@ -124,7 +137,7 @@ impl Index {
         namespace: &str,
         mut visitor: impl FnMut(&'a Arc<Binding>, Result<&'a [PolicyRule], MissingRole>) -> ControlFlow<T>,
     ) -> Option<T> {
-        let mut key = String::with_capacity(64);
+        let (mut key, mut role_key) = (String::with_capacity(64), String::with_capacity(64));
         let scopes = [Some(""), Some(namespace).filter(|namespace| !namespace.is_empty())];
         for scope in scopes.into_iter().flatten() {
             let users = std::iter::once((Sort::User, user.name.as_str()));
@@ -134,7 +147,7 @@ impl Index {
                 for binding in
                     self.bindings.get(key.as_str()).into_iter().flat_map(|bindings| bindings.iter())
                 {
-                    let rules = self.rules_of(&binding.role, scope).map(|rules| &**rules);
+                    let rules = self.rules_by(&mut role_key, &binding.role, scope).map(|rules| &**rules);
                     if let ControlFlow::Break(value) = visitor(binding, rules) {
                         return Some(value);
                     }
@@ -152,19 +165,34 @@ enum Sort {
     Group,
 }
 
-/// Writes the key of a subject. The length of the namespace keeps keys of different parts apart.
+/// Writes the key of a subject.
 fn write_subject_key(key: &mut String, namespace: &str, sort: Sort, name: &str) {
-    let sort = match sort {
+    write_scope(key, namespace);
+    key.push(match sort {
         Sort::User => 'u',
         Sort::Group => 'g',
-    };
-    key.clear();
-    // Writing to a String cannot fail.
-    let _ = write!(key, "{}:{namespace}{sort}{name}", namespace.len());
+    });
+    key.push_str(name);
+}
+
+fn write_object_key(key: &mut String, namespace: &str, name: &str) {
+    write_scope(key, namespace);
+    key.push_str(name);
 }
 
 fn object_key(namespace: &str, name: &str) -> String {
-    format!("{}:{namespace}{name}", namespace.len())
+    let mut key = String::with_capacity(namespace.len() + name.len() + 1);
+    write_object_key(&mut key, namespace, name);
+    key
+}
+
+/// Starts a key with its namespace. The length of the namespace keeps keys of different parts apart.
+fn write_scope(key: &mut String, namespace: &str) {
+    key.clear();
+    // No binding is in a namespace whose length is no character.
+    let length = u32::try_from(namespace.len()).ok().and_then(char::from_u32);
+    key.push(length.unwrap_or(char::MAX));
+    key.push_str(namespace);
 }
 
 /// A sort of RBAC object.

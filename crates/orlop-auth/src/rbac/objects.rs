@@ -1,8 +1,6 @@
 //! Roles and bindings as authorization reads them.
 
-use std::fmt;
-
-use orlop_api::{go_text::quote, object_meta, user::UserInfo};
+use orlop_api::{go_text::push_quoted, object_meta, user::UserInfo};
 use serde_json::Value;
 
 /// Prefix of the user names of service accounts.
@@ -71,15 +69,20 @@ impl Subject {
             }
         }
     }
-}
 
-impl fmt::Display for Subject {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn describe(&self, text: &mut String) {
         match self {
-            Self::User(name) => write!(f, "User {}", quote(name)),
-            Self::Group(name) => write!(f, "Group {}", quote(name)),
+            Self::User(name) => {
+                text.push_str("User ");
+                push_quoted(text, &[name]);
+            }
+            Self::Group(name) => {
+                text.push_str("Group ");
+                push_quoted(text, &[name]);
+            }
             Self::ServiceAccount { namespace, name } => {
-                write!(f, "ServiceAccount {}", quote(&format!("{name}/{namespace}")))
+                text.push_str("ServiceAccount ");
+                push_quoted(text, &[name, "/", namespace]);
             }
         }
     }
@@ -113,15 +116,25 @@ impl Binding {
     }
 
     /// Describes the binding and the first subject that applies to a user, as in reasons of decisions.
-    pub fn describe(&self, user: &UserInfo) -> String {
-        let (kind, name) = match &*self.namespace {
-            "" => ("ClusterRoleBinding", self.name.to_string()),
-            namespace => ("RoleBinding", format!("{}/{namespace}", self.name)),
-        };
-        let subject = self.subjects.iter().find(|subject| subject.applies_to(user));
-        let subject = subject.map(ToString::to_string).unwrap_or_default();
-        let RoleRef { kind: role_kind, name: role } = &self.role;
-        format!("{kind} {} of {role_kind} {} to {subject}", quote(&name), quote(role))
+    pub fn describe(&self, user: &UserInfo, text: &mut String) {
+        match &*self.namespace {
+            "" => {
+                text.push_str("ClusterRoleBinding ");
+                push_quoted(text, &[&self.name]);
+            }
+            namespace => {
+                text.push_str("RoleBinding ");
+                push_quoted(text, &[&self.name, "/", namespace]);
+            }
+        }
+        text.push_str(" of ");
+        text.push_str(&self.role.kind);
+        text.push(' ');
+        push_quoted(text, &[&self.role.name]);
+        text.push_str(" to ");
+        if let Some(subject) = self.subjects.iter().find(|subject| subject.applies_to(user)) {
+            subject.describe(text);
+        }
     }
 }
 
@@ -148,9 +161,8 @@ mod tests {
         assert!(applies(&UserInfo::service_account("m", "x")));
         assert!(!applies(&UserInfo::service_account("m", "bot")));
         assert!(!applies(&UserInfo::authenticated("y", [])));
-        assert_eq!(
-            binding.describe(&UserInfo::service_account("n", "bot")),
-            r#"RoleBinding "b/n" of Role "r" to ServiceAccount "bot/n""#
-        );
+        let mut text = String::new();
+        binding.describe(&UserInfo::service_account("n", "bot"), &mut text);
+        assert_eq!(text, r#"RoleBinding "b/n" of Role "r" to ServiceAccount "bot/n""#);
     }
 }

@@ -16,8 +16,10 @@ use http::{HeaderMap, HeaderValue, Response, header, request::Parts};
 use http_body::Body as _;
 use orlop_api::{protobuf, status::Status, time::Time, user::UserInfo};
 use orlop_audit::{
-    Auditor, Context, Event, Level, Stage, context::OBJECT_BYTES_MAX, event::ResponseStatus, policy::Verdict,
+    Auditor, Context, Event, Level, Stage, backend::Delivery, context::OBJECT_BYTES_MAX,
+    event::ResponseStatus, policy::Verdict,
 };
+use orlop_net::http::WriteBarrier;
 use serde_json::Value;
 
 use crate::{
@@ -54,6 +56,18 @@ pub(crate) struct Auditing<'a> {
     pub(crate) parts: &'a Parts,
     /// Address of the client.
     pub(crate) peer: Option<IpAddr>,
+    /// True if the connection passes [`LogBarrier`] before it sends a response.
+    pub(crate) behind_barrier: bool,
+}
+
+/// Lets no response pass before the events that it completes are written.
+#[derive(Debug)]
+pub(crate) struct LogBarrier(pub(crate) Arc<Auditor>);
+
+impl WriteBarrier for LogBarrier {
+    fn pass(&self) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
+        self.0.flush()
+    }
 }
 
 /// The event of a request. It is sent when this is dropped, at the latest.
@@ -66,6 +80,8 @@ struct Audited {
     captured: Option<Arc<Mutex<Captured>>>,
     started: Instant,
     progress: Progress,
+    /// Delivery of the events of the response.
+    delivery: Delivery,
 }
 
 /// Events of a request that are still to be sent.
@@ -152,6 +168,7 @@ impl Record {
             captured: None,
             started: self.started,
             progress: if user.is_some() { Progress::Running } else { Progress::Refused },
+            delivery: if auditing.behind_barrier { Delivery::BeforeResponse } else { Delivery::Awaited },
         }));
     }
 
@@ -276,7 +293,16 @@ impl Record {
 
 impl Audited {
     async fn record(&self, stage: Stage) -> bool {
-        self.verdict.omit_stages.contains(stage) || self.auditor.record(&self.event, stage, now()).await
+        if self.verdict.omit_stages.contains(stage) {
+            return true;
+        }
+        let delivery = match stage {
+            // A read changes nothing: that it was received need not be written before it is handled.
+            Stage::RequestReceived if self.event.attributes.verb.is_read_only() => Delivery::Detached,
+            Stage::RequestReceived => Delivery::Awaited,
+            _ => self.delivery,
+        };
+        self.auditor.record(&self.event, stage, now(), delivery).await
     }
 
     fn record_detached(&self, stage: Stage) {
