@@ -19,6 +19,8 @@ pub enum NameRule {
     /// DNS-1123 subdomain: most kinds.
     #[default]
     Subdomain,
+    /// DNS-1123 subdomain whose length Kubernetes counts in bytes: kinds whose names are validated declaratively.
+    LongName,
     /// DNS-1123 label: namespaces, services.
     Label,
     /// DNS-1035 label: starts with a letter.
@@ -33,6 +35,7 @@ impl NameRule {
     pub fn check(self, name: &str) -> Vec<String> {
         match self {
             Self::Subdomain => dns1123_subdomain(name),
+            Self::LongName => subdomain_messages(name, too_many_bytes),
             Self::Label => dns1123_label(name),
             Self::Label1035 => dns1035_label(name),
             Self::PathSegment => path_segment(name),

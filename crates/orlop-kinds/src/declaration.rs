@@ -84,6 +84,8 @@ pub struct StrategyFlags {
     pub returns_deleted_object: bool,
     /// Finalizers must be Kubernetes' own or have a domain prefix.
     pub qualified_finalizers: bool,
+    /// Metadata is validated only once the rest is valid: Events.
+    pub validates_metadata_last: bool,
     /// An object without a name is given a UUID as its name.
     pub names_objects: bool,
     /// A delete without a propagation policy orphans dependents (DefaultGarbageCollectionPolicy).
@@ -105,6 +107,7 @@ impl StrategyFlags {
         allow_create_on_update: false,
         returns_deleted_object: false,
         qualified_finalizers: true,
+        validates_metadata_last: false,
         names_objects: false,
         orphans_dependents_by_default: false,
         tracks_generation: false,

@@ -130,6 +130,11 @@ impl Strategy for StatefulSet {
 
     fn warnings_on_create(&self, object: &Value) -> Vec<String> {
         let mut warnings = template_warnings(object);
+        let path = FieldPath::root("spec").child("volumeClaimTemplates");
+        for (index, claim) in list(object, "/spec/volumeClaimTemplates").iter().enumerate() {
+            let spec = claim.get("spec").unwrap_or(&Value::Null);
+            warnings.extend(persistent_volume_claim::spec_warnings(spec, &path.index(index)));
+        }
         if integer(object, "/spec/revisionHistoryLimit") < 0 {
             warnings.push(
                 "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is \

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::{
     accessors::{present, text},
+    core::pod::validate_container_resource_name,
     quantities, validation,
 };
 
@@ -48,25 +49,33 @@ pub(crate) fn validate(metric: &Value, path: &FieldPath) -> Vec<FieldError> {
 }
 
 fn validate_source(field: &str, source: &Value, path: &FieldPath) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    let mut named = |pointer: &str, path: FieldPath, missing: &str| match text(source, pointer) {
-        "" => errors.push(FieldError::required(&path, missing)),
-        name => errors.extend(validation::invalid_for_each(&path, name, names::path_segment(name))),
-    };
+    type Check = fn(&str, &FieldPath) -> Vec<FieldError>;
+    let segment: Check = |name, path| validation::invalid_for_each(path, name, names::path_segment(name));
+    let label: Check = |name, path| validation::invalid_for_each(path, name, names::dns1123_label(name));
     let metric = || path.child("metric").child("name");
-    match field {
-        "resource" => named("/name", path.child("name"), "must specify a resource name"),
-        "containerResource" => {
-            named("/name", path.child("name"), "must specify a resource name");
-            named("/container", path.child("container"), "must specify a container");
-        }
+    let required: Vec<(&str, FieldPath, &str, Check)> = match field {
+        // Any name of a resource is taken.
+        "resource" => vec![("/name", path.child("name"), "must specify a resource name", |_, _| Vec::new())],
+        "containerResource" => vec![
+            ("/name", path.child("name"), "must specify a resource name", validate_container_resource_name),
+            ("/container", path.child("container"), "must specify a container", label),
+        ],
         "object" => {
             let described = path.child("describedObject");
-            named("/describedObject/kind", described.child("kind"), "");
-            named("/describedObject/name", described.child("name"), "");
-            named("/metric/name", metric(), "must specify a metric name");
+            vec![
+                ("/describedObject/kind", described.child("kind"), "", segment),
+                ("/describedObject/name", described.child("name"), "", segment),
+                ("/metric/name", metric(), "must specify a metric name", segment),
+            ]
         }
-        _ => named("/metric/name", metric(), "must specify a metric name"),
+        _ => vec![("/metric/name", metric(), "must specify a metric name", segment)],
+    };
+    let mut errors = Vec::new();
+    for (pointer, path, missing, check) in required {
+        match text(source, pointer) {
+            "" => errors.push(FieldError::required(&path, missing)),
+            name => errors.extend(check(name, &path)),
+        }
     }
     let at = path.child("target");
     errors.extend(validate_target(source.get("target").unwrap_or(&Value::Null), &at));

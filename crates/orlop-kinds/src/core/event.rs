@@ -23,6 +23,8 @@ pub(crate) const KIND: BuiltinKind = BuiltinKind {
     name_rule: NameRule::PathSegment,
     flags: StrategyFlags {
         allow_create_on_update: true,
+        qualified_finalizers: false,
+        validates_metadata_last: true,
         ttl_seconds: Some(EVENT_TTL_SECONDS),
         ..StrategyFlags::BUILTIN
     },

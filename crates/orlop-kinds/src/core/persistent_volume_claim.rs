@@ -74,12 +74,20 @@ fn warnings(object: &Value) -> Vec<String> {
              instead"
         ));
     }
+    warnings.extend(spec_warnings(object.get("spec").unwrap_or(&Value::Null), &FieldPath::root("spec")));
+    warnings
+}
+
+/// Returns warnings of fractions of a byte in the specification of a claim.
+pub(crate) fn spec_warnings(spec: &Value, path: &FieldPath) -> Vec<String> {
+    let mut warnings = Vec::new();
     for field in ["requests", "limits"] {
-        let given = object.pointer(&format!("/spec/resources/{field}/storage"));
+        let given = spec.pointer(&format!("/resources/{field}/storage"));
         let amount = given.and_then(quantities::parse);
         if amount.is_some_and(|amount| amount.milli_units() % 1000 != 0) {
             warnings.push(format!(
-                "spec.resources.{field}[storage]: fractional byte value \"{}\" is invalid, must be an integer",
+                "{}: fractional byte value \"{}\" is invalid, must be an integer",
+                path.child("resources").child(field).key("storage"),
                 quantities::canonical_text(given)
             ));
         }

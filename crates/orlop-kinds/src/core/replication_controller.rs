@@ -4,6 +4,7 @@ use orlop_api::{
     field_error::{FieldError, FieldPath},
     fields,
     labels::Selector,
+    names::NameRule,
 };
 use serde_json::{Value, json};
 
@@ -26,6 +27,7 @@ pub(crate) const KIND: BuiltinKind = BuiltinKind {
         tracks_generation: true,
         ..StrategyFlags::BUILTIN
     },
+    name_rule: NameRule::LongName,
     selectable_fields: &["status.replicas"],
     columns: &COLUMNS,
     strategy: &ReplicationController,

@@ -1,6 +1,9 @@
 //! Event of `events.k8s.io`, stored as a core Event.
 
-use orlop_api::field_error::{FieldError, FieldPath};
+use orlop_api::{
+    field_error::{FieldError, FieldPath},
+    object_meta::{self, MetaRules},
+};
 use serde_json::Value;
 
 use super::conversion;
@@ -15,6 +18,7 @@ use crate::{
 pub(crate) const KIND: BuiltinKind = BuiltinKind {
     flags: StrategyFlags {
         allow_create_on_update: true,
+        validates_metadata_last: true,
         ttl_seconds: Some(EVENT_TTL_SECONDS),
         ..StrategyFlags::BUILTIN
     },
@@ -59,6 +63,9 @@ impl Strategy for Event {
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
         let mut errors = validate_legacy(object, &NAMES);
+        // After the facts that the core group requires, and before the others.
+        let rules = MetaRules { namespaced: true, name: KIND.name_rule };
+        errors.extend(object_meta::validate(object_meta::of(object), rules, &FieldPath::root("metadata")));
         errors.extend(validate_series(object));
         if time(object, "/eventTime").is_none() {
             errors.push(FieldError::required(&FieldPath::root("eventTime"), ""));
@@ -137,7 +144,7 @@ mod tests {
 
     #[test]
     fn new_event_requires_all_fields() {
-        let good = json!({"metadata": {"namespace": "a"}, "regarding": {"namespace": "a"}, "eventTime": "2026-01-01T00:00:00.000000Z",
+        let good = json!({"metadata": {"name": "e", "namespace": "a"}, "regarding": {"namespace": "a"}, "eventTime": "2026-01-01T00:00:00.000000Z",
             "reportingController": "x.y/z", "reportingInstance": "i", "action": "A", "reason": "R", "type": "Normal"});
         assert!(messages(Event.validate(&good)).is_empty());
         let mut bad = good.clone();
@@ -159,7 +166,7 @@ mod tests {
         );
         assert_eq!(
             messages(Event.validate(&json!({"metadata": {"namespace": "default"}, "type": "Normal"}))),
-            ["eventTime: Required value"]
+            ["metadata.name: Required value: name or generateName is required", "eventTime: Required value"]
         );
         let mut changed = good.clone();
         changed["note"] = "n".into();

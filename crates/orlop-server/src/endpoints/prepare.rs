@@ -93,8 +93,12 @@ pub(super) fn refuse_invalid(kind: &Kind, object: &Value, errors: &[FieldError])
 
 /// Validates a new object.
 pub(super) fn validate(kind: &Kind, object: &Value) -> Vec<FieldError> {
+    let own = kind.strategy.validate(object);
+    if kind.flags.validates_metadata_last && !own.is_empty() {
+        return own;
+    }
     let mut errors = validate_metadata(kind, object);
-    errors.extend(kind.strategy.validate(object));
+    errors.extend(own);
     errors
 }
 

@@ -84,8 +84,11 @@ impl<'a> Definition<'a> {
 /// Descriptions of fields that every kind has.
 fn described(mut schema: Value, words: &Descriptions<'_>) -> Value {
     for field in ["apiVersion", "kind", "metadata"] {
-        if let Some(text) = words.of("io.k8s.api.core.v1.ConfigMap", field) {
-            schema["properties"][field]["description"] = text.into();
+        // An opaque schema must stay without properties: kubectl would refuse all others.
+        if let Some(property) = schema.pointer_mut(&format!("/properties/{field}"))
+            && let Some(text) = words.of("io.k8s.api.core.v1.ConfigMap", field)
+        {
+            property["description"] = text.into();
         }
     }
     schema

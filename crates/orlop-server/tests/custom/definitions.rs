@@ -303,6 +303,22 @@ async fn openapi_v2_and_v3_describe_a_custom_kind() {
 }
 
 #[tokio::test]
+async fn openapi_v2_names_no_property_of_a_kind_that_preserves_unknown_fields() {
+    let server = Server::start().await;
+    let mut served = version("v1", true, json!({}));
+    served["schema"] =
+        json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    server.create(DEFINITIONS, &widgets(json!([served]))).await.ok();
+    let v2 = server.get("/openapi/v2").await.ok();
+    let gvk = json!([{"group": "example.com", "kind": "Widget", "version": "v1"}]);
+    // kubectl refuses every field beside those that are named.
+    assert_eq!(
+        v2["definitions"]["com.example.v1.Widget"],
+        json!({"type": "object", "x-kubernetes-group-version-kind": gvk})
+    );
+}
+
+#[tokio::test]
 async fn invalid_or_costly_cel_rules_are_refused_by_field_path() {
     let server = Server::start().await;
     let of = |rule: &str| {

@@ -106,16 +106,33 @@ fn set_http_get_defaults(handler: &mut Value) {
 
 /// Returns `Always` for an image without a tag or with `latest`, else `IfNotPresent`.
 fn default_pull_policy(image: &str) -> &'static str {
-    let name = image.rsplit('/').next().unwrap_or_default();
-    // A name that does not parse has no tag.
-    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/:@[]".contains(&byte);
-    if image.contains('@') || image.is_empty() || !image.bytes().all(is_part) {
-        return "IfNotPresent";
+    let is_domain = |part: &str| {
+        part.contains(['.', ':']) || part == "localhost" || part.bytes().any(|byte| byte.is_ascii_uppercase())
+    };
+    let repository = match image.split_once('/') {
+        Some((domain, rest)) if is_domain(domain) => rest,
+        _ => image,
+    };
+    let (path, tag) = match repository.rsplit_once(':') {
+        Some((path, tag)) if !tag.contains('/') => (path, tag),
+        _ => (repository, "latest"),
+    };
+    // A name that does not parse has no tag, and a digest is one.
+    match tag == "latest" && path.split('/').all(is_path_component) {
+        true => "Always",
+        false => "IfNotPresent",
     }
-    match name.split_once(':') {
-        None | Some((_, "latest")) => "Always",
-        Some(_) => "IfNotPresent",
-    }
+}
+
+/// Returns true for a component of an image's path: lower case letters and digits, with separators between them.
+fn is_path_component(component: &str) -> bool {
+    let is_word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let separators = component.split(|character: char| character.is_ascii() && is_word(character as u8));
+    let mut separators = separators.filter(|separator| !separator.is_empty());
+    component.bytes().next().is_some_and(is_word)
+        && component.bytes().last().is_some_and(is_word)
+        && separators
+            .all(|separator| matches!(separator, "." | "_" | "__") || separator.bytes().all(|b| b == b'-'))
 }
 
 fn set_volume_defaults(volume: &mut Value) {
@@ -173,6 +190,11 @@ mod tests {
             ("registry:5000/nginx:1", "IfNotPresent"),
             ("nginx@sha256:0123", "IfNotPresent"),
             ("not an image", "IfNotPresent"),
+            ("UPPER/../x", "IfNotPresent"),
+            ("UPPER/x", "Always"),
+            ("a__b/c-d.e", "Always"),
+            ("a._b", "IfNotPresent"),
+            ("registry:5000/nginx", "Always"),
         ] {
             assert_eq!(default_pull_policy(image), expected, "{image}");
         }

@@ -94,8 +94,8 @@ const RESIZABLE_FIELDS: &[&str] = &[
 ];
 
 pub(crate) use resources::{
-    validate_limit_resource_name, validate_quota_resource_name, validate_requirements,
-    validate_resource_value,
+    validate_container_resource_name, validate_limit_resource_name, validate_quota_resource_name,
+    validate_requirements, validate_resource_value,
 };
 pub(crate) use scheduling::validate_node_selector;
 pub(crate) use scheduling::validate_tolerations;

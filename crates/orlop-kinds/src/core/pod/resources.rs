@@ -63,7 +63,7 @@ fn validate_resource_name(name: &str, path: &FieldPath) -> Vec<FieldError> {
     Vec::new()
 }
 
-fn validate_container_resource_name(given: &str, path: &FieldPath) -> Vec<FieldError> {
+pub(crate) fn validate_container_resource_name(given: &str, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = validate_resource_name(given, path);
     if !given.contains('/') {
         if !CONTAINER.contains(&given) && !is_huge_page(given) {
