@@ -48,6 +48,7 @@ wait_until() {
 }
 kube() { "${KUBECTL:-kubectl}" --kubeconfig "$work/kubeconfig" "$@"; }
 value() { kube get "$1" -o "jsonpath=$2"; }
+missing() { [[ -z $(kube get "$1" --ignore-not-found -o name) ]]; }
 has() { [[ $(value "$1" "$2") == "$3" ]]; }
 # Calls a service of the simulator, which checks no signature.
 aws() {
@@ -115,16 +116,33 @@ say "kubectl apply -f examples/tubi/shop.yaml: the kinds of Kubernetes itself"
 kube apply -f "$here/shop.yaml"
 wait_until "there is no Deployment" kube get deployment shop
 wait_until "there is no StatefulSet" kube get statefulset shop-db
+wait_until "there is no Job" kube get job shop-db-credentials
 # No node runs here; the script plays one.
 kube patch deployment shop --subresource=status --type=merge \
   -p '{"status":{"replicas":2,"readyReplicas":2,"availableReplicas":2,"conditions":[{"type":"Available","status":"True"}]}}'
 kube patch statefulset shop-db --subresource=status --type=merge -p '{"status":{"replicas":1,"readyReplicas":1}}'
+mkdir "$work/bin"
+printf '#!/bin/sh\nexec "%s" --kubeconfig "%s" "$@"\n' "${KUBECTL:-kubectl}" "$work/kubeconfig" > "$work/bin/kubectl"
+chmod +x "$work/bin/kubectl"
+job=$(value job/shop-db-credentials '{range .spec.template.spec.containers[0].env[*]}{.name}={.value}{"\n"}{end}')
+mapfile -t variables <<< "$job"
+env PATH="$work/bin:$PATH" "${variables[@]}" sh -euc "$(value job/shop-db-credentials '{.spec.template.spec.containers[0].command[2]}')"
+kube patch job shop-db-credentials --subresource=status --type=merge -p '{"status":{"succeeded":1}}'
 wait_until "the TubiService does not become ACTIVE" has tubiservice/shop '{.status.state}' ACTIVE
 wait_until "the TubiPostgres does not become ACTIVE" has tubipostgres/shop-db '{.status.state}' ACTIVE
 kube get tubiservices,tubipostgres,deployments,statefulsets,services,ingresses,hpa,pdb,cronjobs,buckets
 has tubiservice/shop '{.status.url} {.status.readyReplicas}' 'http://shop.example.com/ 2' || fail "status of the TubiService"
 has tubipostgres/shop-db '{.status.host}:{.status.port} {.status.phase}' 'shop-db.default:5432 Ready' \
   || fail "status of the TubiPostgres"
+
+password=$(value secret/shop-db '{.data.password}' | base64 -d)
+((${#password} >= 30)) || fail "no password"
+[[ $(kube get tubipostgres,jobs,statefulsets,configmaps,events -o yaml) != *"$password"* ]] || fail "the password is readable"
+role='{.metadata.annotations.eks\.amazonaws\.com/role-arn}'
+for account in shop shop-db-backup; do
+  has "serviceaccount/$account" "$role" "arn:aws:iam::000000000000:role/default-$account" || fail "role of $account"
+  wait_until "the role of $account does not become Ready" has "role.iam.services.k8s.aws/$account" "$ready" True
+done
 
 if [[ $keep == --keep ]]; then
   say "kubectl --kubeconfig $work/kubeconfig get tubilambdaservices    (Ctrl-C ends it)"
@@ -137,7 +155,8 @@ left() { aws "$@" || true; }
 [[ $(left apigateway GET /v2/domainnames) == *'"items": []'* ]] || fail "a domain name is left"
 [[ $(left apigateway GET /v2/apis) == *'"items": []'* ]] || fail "an API is left"
 [[ $(left lambda GET /2015-03-31/functions) == *'"Functions": []'* ]] || fail "a function is left"
-[[ $(left iam POST / -d 'Action=ListRoles&Version=2010-05-08') != *'<RoleName>hello</RoleName>'* ]] || fail "a role is left"
+[[ $(left iam POST / -d 'Action=ListRoles&Version=2010-05-08') != *'<RoleName>'* ]] || fail "a role is left"
+wait_until "the Secret is left" missing secret/shop-db
 [[ $(left acm POST / -H 'X-Amz-Target: CertificateManager.ListCertificates' -d '{}') == *'"CertificateSummaryList": []'* ]] \
   || fail "a certificate is left"
 [[ $(left s3 GET /) != *shop-db-backup* ]] || fail "a bucket is left"

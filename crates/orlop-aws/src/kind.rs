@@ -249,17 +249,15 @@ pub(crate) fn differs(changed: &[Difference], field: &str) -> bool {
     changed.iter().any(|difference| difference.field == field)
 }
 
-/// Desired tags that are new or have another value, and keys that are too many.
-pub(crate) fn tag_changes(
-    desired: &[(String, String)],
-    observed: &[(String, String)],
-) -> (Vec<(String, String)>, Vec<String>) {
+/// Returns tags of `spec.tags` that are new or have another value, and keys that are too many.
+pub(crate) fn tag_changes(object: &Object, observed: &Observed) -> (Vec<(String, String)>, Vec<String>) {
+    let (desired, observed) = (tags_of(object.spec.get("tags")), tags_of(observed.spec.get("tags")));
     let add = desired.iter().filter(|tag| !observed.contains(tag)).cloned().collect();
+    let is_wanted = |key: &String| desired.iter().any(|(wanted, _)| wanted == key);
     let remove = observed
-        .iter()
+        .into_iter()
         .map(|(key, _)| key)
-        .filter(|key| !key.starts_with("aws:") && !desired.iter().any(|(wanted, _)| wanted == *key))
-        .cloned()
+        .filter(|key| !key.starts_with("aws:") && !is_wanted(key))
         .collect();
     (add, remove)
 }

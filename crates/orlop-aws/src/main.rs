@@ -25,13 +25,16 @@ enum Command {
     Run(Box<Run>),
     /// Print the CRDs. The controllers install them themselves.
     Crd(Kinds),
-    /// Print ServiceAccount, ClusterRoles and NetworkPolicy.
+    /// Print ServiceAccount, roles and NetworkPolicy.
     Rbac {
         #[command(flatten)]
         kinds: Kinds,
         /// Namespace of the controllers.
         #[arg(long, default_value = "ack-system")]
         namespace: String,
+        /// Namespaces to write in, separated by commas: each gets a RoleBinding. None is all.
+        #[arg(long, value_delimiter = ',')]
+        watch_namespace: Vec<String>,
     },
     /// Print the least-privilege IAM policy of the kinds.
     IamPolicy {
@@ -182,6 +185,7 @@ impl Run {
             delete_timeout: Duration::from_secs(self.deletion_timeout_seconds),
             bridge_group: self.bridge_group.clone(),
             cluster_name: self.cluster_name.clone(),
+            retry_base: default.retry_base.mul_f64(self.wait_scale.max(0.0)),
             wait_scale: self.wait_scale,
             ..default
         })
@@ -248,8 +252,9 @@ async fn main() -> anyhow::Result<()> {
     match Arguments::parse().command {
         Command::Run(arguments) => arguments.run().await,
         Command::Crd(kinds) => print(&definitions(&with(kinds))),
-        Command::Rbac { kinds, namespace } => {
-            let mut objects = rbac(&with(kinds), &namespace);
+        Command::Rbac { kinds, namespace, watch_namespace } => {
+            let settings = Settings { namespaces: watch_namespace, ..with(kinds) };
+            let mut objects = rbac(&settings, &namespace);
             objects.push(network_policy(&namespace));
             print(&objects)
         }

@@ -6,7 +6,13 @@ use serde_json::{Value, json};
 
 use crate::{bridge, kinds::KINDS, settings::Settings};
 
-/// Returns Namespace, ServiceAccount, ClusterRole and ClusterRoleBinding, and a ClusterRole for users to read status.
+/// Name of the ServiceAccount and of its right to watch.
+const ACCOUNT: &str = "orlop-aws";
+/// Name of the right to write.
+const WRITER: &str = "orlop-aws-writer";
+
+/// Returns Namespace, ServiceAccount and roles: one to watch everywhere, one to write in the watched namespaces, or in all
+/// where none is named, and one for users to read status.
 pub fn rbac(settings: &Settings, namespace: &str) -> Vec<Value> {
     let rule = |group: &str, resources: &[String], verbs: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
     let mut groups: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -30,21 +36,22 @@ pub fn rbac(settings: &Settings, namespace: &str) -> Vec<Value> {
         "services.k8s.aws".to_owned(),
         ["fieldexports", "iamroleselectors"].map(str::to_owned).into(),
     );
-    let mut rules = Vec::new();
-    let mut read = Vec::new();
+    let (mut rules, mut write, mut read) = (Vec::new(), Vec::new(), Vec::new());
     for (group, plurals) in &groups {
         let plurals: Vec<String> = plurals.iter().cloned().collect();
         let statuses: Vec<String> = plurals.iter().map(|plural| format!("{plural}/status")).collect();
-        rules.push(rule(group, &plurals, &["get", "list", "watch", "create", "update", "patch", "delete"]));
-        rules.push(rule(group, &statuses, &["get", "update", "patch"]));
+        rules.push(rule(group, &plurals, &["get", "list", "watch"]));
+        write.push(rule(group, &plurals, &["create", "update", "patch", "delete"]));
+        write.push(rule(group, &statuses, &["get", "update", "patch"]));
         read.push(rule(group, &plurals, &["get", "list", "watch"]));
     }
     let one = |name: &str| vec![name.to_owned()];
     rules.push(rule("", &one("namespaces"), &["get", "list", "watch"]));
-    rules.push(rule("", &one("configmaps"), &["get", "list", "watch", "patch"]));
+    rules.push(rule("", &one("configmaps"), &["get", "list", "watch"]));
+    write.push(rule("", &one("configmaps"), &["patch"]));
     // Certificates are imported from Secrets, and FieldExports may write to them.
-    rules.push(rule("", &one("secrets"), &["get", "patch"]));
-    rules.push(rule("", &one("events"), &["create", "patch"]));
+    write.push(rule("", &one("secrets"), &["get", "patch"]));
+    write.push(rule("", &one("events"), &["create", "patch"]));
     rules.push(rule(
         "coordination.k8s.io",
         &one("leases"),
@@ -57,17 +64,33 @@ pub fn rbac(settings: &Settings, namespace: &str) -> Vec<Value> {
         &["get", "list", "watch", "create", "update", "patch"],
     ));
     let api = "rbac.authorization.k8s.io/v1";
-    vec![
+    let role = |name: &str, rules: &[Value]| json!({"apiVersion": api, "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules});
+    let binding = |role: &str, within: Option<&str>| {
+        let mut binding = json!({"apiVersion": api, "kind": "ClusterRoleBinding", "metadata": {"name": role},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": namespace}]});
+        if let Some(within) = within {
+            binding["kind"] = json!("RoleBinding");
+            binding["metadata"]["namespace"] = json!(within);
+        }
+        binding
+    };
+    let mut view = role("orlop-aws-view", &read);
+    view["metadata"]["labels"] = json!({"rbac.authorization.k8s.io/aggregate-to-view": "true"});
+    let mut all = vec![
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}),
-        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "orlop-aws", "namespace": namespace,
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT, "namespace": namespace,
             "annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::ACCOUNT:role/orlop-aws"}}}),
-        json!({"apiVersion": api, "kind": "ClusterRole", "metadata": {"name": "orlop-aws"}, "rules": rules}),
-        json!({"apiVersion": api, "kind": "ClusterRoleBinding", "metadata": {"name": "orlop-aws"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "orlop-aws"},
-            "subjects": [{"kind": "ServiceAccount", "name": "orlop-aws", "namespace": namespace}]}),
-        json!({"apiVersion": api, "kind": "ClusterRole", "metadata": {"name": "orlop-aws-view",
-            "labels": {"rbac.authorization.k8s.io/aggregate-to-view": "true"}}, "rules": read}),
-    ]
+        role(ACCOUNT, &rules),
+        role(WRITER, &write),
+        view,
+        binding(ACCOUNT, None),
+    ];
+    match settings.namespaces.is_empty() {
+        true => all.push(binding(WRITER, None)),
+        false => all.extend(settings.namespaces.iter().map(|within| binding(WRITER, Some(within)))),
+    }
+    all
 }
 
 /// Returns a NetworkPolicy: egress to DNS, to the API server and to AWS, all by TLS.

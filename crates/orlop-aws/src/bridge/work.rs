@@ -159,6 +159,29 @@ impl Work<'_> {
         Ok(self.child(of, name).await?.is_none())
     }
 
+    /// Decides by a child whose resource AWS does not have.
+    pub(super) async fn await_child(
+        &mut self,
+        of: (&str, &str),
+        name: &str,
+        child: &Value,
+        seconds: u64,
+    ) -> Result<Step> {
+        let kind = of.1;
+        if status(child, SYNCED) == Some("True") {
+            // Somebody deleted it behind ACK's back, which may not look for hours: a new child makes a new one.
+            self.delete_child(of, name).await?;
+            let text = format!("{kind} {name} is gone from AWS and will be created again");
+            return Ok(Step::wait(1, "Creating", text));
+        }
+        let failed = [TERMINAL, RECOVERABLE].into_iter().any(|bad| status(child, bad) == Some("True"));
+        let text = format!("{kind} is being created: {kind} {name}{}", explain(child));
+        Ok(match failed {
+            true => Step::Missing { reason: "Error", message: text },
+            false => Step::wait(seconds, "Creating", text),
+        })
+    }
+
     /// Reads an object of ACK's that `spec` refers to, once it is synced.
     pub(super) async fn reference(
         &mut self,

@@ -200,8 +200,7 @@ impl Kind for Certificate {
     ) -> Result<()> {
         let arn = observed.arn.as_deref().unwrap_or_default();
         if differs(changed, "tags") {
-            let (add, remove) =
-                tag_changes(&tags_of(object.spec.get("tags")), &tags_of(observed.spec.get("tags")));
+            let (add, remove) = tag_changes(object, observed);
             if !remove.is_empty() {
                 let tags: Vec<_> = remove.iter().map(|key| json!({"Key": key})).collect();
                 aws.json(&ACM, "RemoveTagsFromCertificate", json!({"CertificateArn": arn, "Tags": tags}))

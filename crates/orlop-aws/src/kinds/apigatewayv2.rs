@@ -1,11 +1,11 @@
-//! Shared by the kinds of apigatewayv2: paths, tags.
+//! Shared by the kinds of apigatewayv2: paths, tags, and collections whose identifiers AWS assigns.
 
 use serde_json::{Value, json};
 
 use crate::{
-    client::{APIGATEWAYV2, Result, Session, path},
-    fields::{Case, to_json},
-    kind::{About, Object, Observed, tag_changes, tag_map, tags_of},
+    client::{APIGATEWAYV2, Result, Session, optional, path},
+    fields::{Case, Difference, from_json, to_json},
+    kind::{About, Object, Observed, differs, tag_changes, tag_map},
 };
 
 /// IAM actions: API Gateway names them by HTTP method.
@@ -62,17 +62,100 @@ pub(super) fn arn(aws: &Session, resource: &str) -> String {
     format!("arn:{}:apigateway:{}::{resource}", aws.partition, aws.region)
 }
 
-/// Brings tags in line.
-pub(super) async fn sync_tags(aws: &Session, arn: &str, object: &Object, observed: &Observed) -> Result<()> {
-    let (add, remove) = tag_changes(&tags_of(object.spec.get("tags")), &tags_of(observed.spec.get("tags")));
-    let address = path(&["v2", "tags", arn]);
-    if !remove.is_empty() {
-        let keys: Vec<_> = remove.iter().map(|key| ("tagKeys", key.as_str())).collect();
-        aws.rest_query(&APIGATEWAYV2, "UntagResource", "DELETE", &address, &keys, None).await?;
+/// Brings tags in line. Returns true if something else differs too.
+pub(super) async fn sync_tags(
+    aws: &Session,
+    arn: &str,
+    object: &Object,
+    observed: &Observed,
+    changed: &[Difference],
+) -> Result<bool> {
+    if differs(changed, "tags") {
+        let (add, remove) = tag_changes(object, observed);
+        let address = path(&["v2", "tags", arn]);
+        if !remove.is_empty() {
+            let keys: Vec<_> = remove.iter().map(|key| ("tagKeys", key.as_str())).collect();
+            aws.rest_query(&APIGATEWAYV2, "UntagResource", "DELETE", &address, &keys, None).await?;
+        }
+        if !add.is_empty() {
+            let body = json!({"tags": tag_map(&add)});
+            aws.rest(&APIGATEWAYV2, "TagResource", "POST", &address, Some(body)).await?;
+        }
     }
-    if !add.is_empty() {
-        let body = json!({"tags": tag_map(&add)});
-        aws.rest(&APIGATEWAYV2, "TagResource", "POST", &address, Some(body)).await?;
+    Ok(changed.iter().any(|difference| difference.field != "tags"))
+}
+
+/// A collection below an API or a domain name whose items have identifiers that AWS assigns: they are kept in `status`.
+#[derive(Debug)]
+pub(super) struct Collection {
+    pub(super) about: &'static About,
+    /// Collection of the parent, and the field of `spec` that identifies it.
+    pub(super) parent: (&'static str, &'static str),
+    pub(super) name: &'static str,
+    /// Field of `status` and of answers with the identifier.
+    pub(super) id: (&'static str, &'static str),
+    pub(super) get: &'static str,
+    pub(super) list: &'static str,
+    pub(super) create: &'static str,
+    pub(super) update: &'static str,
+    pub(super) delete: &'static str,
+}
+
+impl Collection {
+    fn segments<'a>(&self, object: &'a Object) -> [&'a str; 3] {
+        [self.parent.0, object.need(self.parent.1), self.name]
     }
-    Ok(())
+
+    fn item<'a>(&self, object: &'a Object) -> Option<[&'a str; 4]> {
+        let [parent, of, name] = self.segments(object);
+        Some([parent, of, name, object.status(self.id.0)?])
+    }
+
+    fn status_of(&self, answer: &Value) -> Value {
+        json!({self.id.0: answer[self.id.1]})
+    }
+
+    pub(super) async fn read(&self, aws: &Session, object: &Object) -> Result<Option<Observed>> {
+        let Some(item) = self.item(object) else { return Ok(None) };
+        let Some(answer) = optional(call(aws, self.get, "GET", &item, None).await, &[])? else {
+            return Ok(None);
+        };
+        let mut spec = from_json(&self.about.spec, &answer, Case::Camel);
+        spec[self.parent.1] = json!(item[1]);
+        let status = from_json(&self.about.status, &answer, Case::Camel);
+        let arn = Some(arn(aws, &format!("/{}", item.join("/"))));
+        Ok(Some(Observed { spec, status, arn, ..Observed::default() }))
+    }
+
+    pub(super) async fn create(&self, aws: &Session, object: &Object, body: Value) -> Result<Value> {
+        let answer = call(aws, self.create, "POST", &self.segments(object), Some(body)).await?;
+        Ok(self.status_of(&answer))
+    }
+
+    /// Finds the first item that is as wanted and that no other object holds.
+    pub(super) async fn find(
+        &self,
+        aws: &Session,
+        object: &Object,
+        is_wanted: impl Fn(&Value) -> bool + Send,
+    ) -> Result<Option<Value>> {
+        let all = list(aws, self.list, &self.segments(object)).await?;
+        let is_held = |item: &Value| object.claimed.iter().any(|claimed| item[self.id.1] == claimed.as_str());
+        let found = all.iter().find(|item| !is_held(item) && is_wanted(item));
+        Ok(found.map(|item| self.status_of(item)))
+    }
+
+    pub(super) async fn update(&self, aws: &Session, object: &Object, body: Value) -> Result<()> {
+        if let Some(item) = self.item(object) {
+            call(aws, self.update, "PATCH", &item, Some(body)).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn delete(&self, aws: &Session, object: &Object) -> Result<()> {
+        if let Some(item) = self.item(object) {
+            optional(call(aws, self.delete, "DELETE", &item, None).await, &[])?;
+        }
+        Ok(())
+    }
 }

@@ -141,12 +141,10 @@ impl Kind for Api {
         changed: &[Difference],
     ) -> Result<()> {
         let id = object.status("apiID").unwrap_or_default();
-        if differs(changed, "tags") {
-            sync_tags(aws, &arn(aws, &format!("/apis/{id}")), object, observed).await?;
-        }
+        let more = sync_tags(aws, &arn(aws, &format!("/apis/{id}")), object, observed, changed).await?;
         if let Some(body) = object.spec("body").filter(|_| differs(changed, "body")) {
             call(aws, "ReimportApi", "PUT", &["apis", id], Some(json!({"body": body}))).await?;
-        } else if changed.iter().any(|difference| difference.field != "tags") {
+        } else if more {
             let mut body = to_json(&ABOUT.spec, &object.spec, Case::Camel);
             if let Some(fields) = body.as_object_mut() {
                 fields.retain(|name, _| !["tags", "protocolType"].contains(&name.as_str()));

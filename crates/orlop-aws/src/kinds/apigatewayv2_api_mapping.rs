@@ -6,12 +6,12 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 
 use super::{
-    apigatewayv2::{ACTIONS, call, list},
+    apigatewayv2::{ACTIONS, Collection},
     apigatewayv2_stage::API,
 };
 use crate::{
-    client::{APIGATEWAYV2, Failure, Result, Session, optional},
-    fields::{Case, Difference, from_json, parse},
+    client::{APIGATEWAYV2, Failure, Result, Session},
+    fields::{Difference, parse},
     kind::{About, Deletion, Kind, Object, Observed, Reference, Tags},
 };
 
@@ -46,6 +46,18 @@ static ABOUT: About = About {
     columns: &[],
 };
 
+static MAPPINGS: Collection = Collection {
+    about: &ABOUT,
+    parent: ("domainnames", "domainName"),
+    name: "apimappings",
+    id: ("apiMappingID", "apiMappingId"),
+    get: "GetApiMapping",
+    list: "GetApiMappings",
+    create: "CreateApiMapping",
+    update: "UpdateApiMapping",
+    delete: "DeleteApiMapping",
+};
+
 fn body(object: &Object) -> Value {
     json!({"apiId": object.need("apiID"), "stage": object.need("stage"),
         "apiMappingKey": object.spec("apiMappingKey").unwrap_or_default()})
@@ -58,36 +70,21 @@ impl Kind for ApiMapping {
     }
 
     async fn read(&self, aws: &Session, object: &Object) -> Result<Option<Observed>> {
-        let (domain, Some(id)) = (object.need("domainName"), object.status("apiMappingID")) else {
-            return Ok(None);
-        };
-        let segments = ["domainnames", domain, "apimappings", id];
-        let read = call(aws, "GetApiMapping", "GET", &segments, None).await;
-        let Some(answer) = optional(read, &[])? else { return Ok(None) };
-        let mut spec = from_json(&ABOUT.spec, &answer, Case::Camel);
-        spec["domainName"] = json!(domain);
-        let status = from_json(&ABOUT.status, &answer, Case::Camel);
-        Ok(Some(Observed { spec, status, ..Observed::default() }))
+        MAPPINGS.read(aws, object).await
     }
 
     async fn create(&self, aws: &Session, object: &Object) -> Result<Value> {
-        let segments = ["domainnames", object.need("domainName"), "apimappings"];
-        let answer = call(aws, "CreateApiMapping", "POST", &segments, Some(body(object))).await?;
-        Ok(json!({"apiMappingID": answer["apiMappingId"]}))
+        MAPPINGS.create(aws, object, body(object)).await
     }
 
     /// A key has one mapping in a domain.
     async fn find(&self, aws: &Session, object: &Object) -> Result<Option<Value>> {
-        let segments = ["domainnames", object.need("domainName"), "apimappings"];
-        let all = list(aws, "GetApiMappings", &segments).await?;
         let key = object.spec("apiMappingKey").unwrap_or_default();
-        let same = all.iter().find(|mapping| {
-            let id = mapping["apiMappingId"].as_str().unwrap_or_default();
+        let is_wanted = |mapping: &Value| {
             mapping["apiMappingKey"].as_str().unwrap_or_default() == key
                 && mapping["apiId"] == object.need("apiID")
-                && !object.claimed.iter().any(|claimed| claimed == id)
-        });
-        Ok(same.map(|mapping| json!({"apiMappingID": mapping["apiMappingId"]})))
+        };
+        MAPPINGS.find(aws, object, is_wanted).await
     }
 
     fn translate(&self, failure: Failure) -> Failure {
@@ -98,16 +95,11 @@ impl Kind for ApiMapping {
     }
 
     async fn update(&self, aws: &Session, object: &Object, _: &Observed, _: &[Difference]) -> Result<()> {
-        let id = object.status("apiMappingID").unwrap_or_default();
-        let segments = ["domainnames", object.need("domainName"), "apimappings", id];
-        call(aws, "UpdateApiMapping", "PATCH", &segments, Some(body(object))).await?;
-        Ok(())
+        MAPPINGS.update(aws, object, body(object)).await
     }
 
     async fn delete(&self, aws: &Session, object: &Object, _: &Observed) -> Result<Deletion> {
-        let id = object.status("apiMappingID").unwrap_or_default();
-        let segments = ["domainnames", object.need("domainName"), "apimappings", id];
-        optional(call(aws, "DeleteApiMapping", "DELETE", &segments, None).await, &[])?;
+        MAPPINGS.delete(aws, object).await?;
         Ok(Deletion::Gone)
     }
 }

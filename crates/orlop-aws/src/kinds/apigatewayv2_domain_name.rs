@@ -9,7 +9,7 @@ use super::apigatewayv2::{arn, call, sync_tags};
 use crate::{
     client::{ACM, APIGATEWAYV2, Failure, Result, Session, optional},
     fields::{Case, Difference, from_json, parse, to_json},
-    kind::{About, Deletion, Kind, Object, Observed, Tags, differs},
+    kind::{About, Deletion, Kind, Object, Observed, Tags},
 };
 
 #[derive(Debug)]
@@ -108,10 +108,8 @@ impl Kind for DomainName {
         changed: &[Difference],
     ) -> Result<()> {
         let name = object.need("domainName");
-        if differs(changed, "tags") {
-            sync_tags(aws, &arn(aws, &format!("/domainnames/{name}")), object, observed).await?;
-        }
-        if changed.iter().any(|difference| difference.field != "tags") {
+        let arn = arn(aws, &format!("/domainnames/{name}"));
+        if sync_tags(aws, &arn, object, observed, changed).await? {
             let mut body = to_json(&ABOUT.spec, &object.spec, Case::Camel);
             if let Some(fields) = body.as_object_mut() {
                 fields.retain(|name, _| !["domainName", "tags"].contains(&name.as_str()));

@@ -6,11 +6,11 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 
 use super::{
-    apigatewayv2::{ACTIONS, arn, body, call, list},
+    apigatewayv2::{ACTIONS, Collection, body},
     apigatewayv2_stage::API,
 };
 use crate::{
-    client::{APIGATEWAYV2, Failure, Result, Session, optional},
+    client::{APIGATEWAYV2, Failure, Result, Session},
     fields::{Case, Difference, compare, from_json, parse},
     kind::{About, Deletion, Kind, Object, Observed, Reference, Tags},
 };
@@ -55,6 +55,18 @@ static ABOUT: About = About {
     columns: &[("URI", "string", ".spec.integrationURI")],
 };
 
+static INTEGRATIONS: Collection = Collection {
+    about: &ABOUT,
+    parent: ("apis", "apiID"),
+    name: "integrations",
+    id: ("integrationID", "integrationId"),
+    get: "GetIntegration",
+    list: "GetIntegrations",
+    create: "CreateIntegration",
+    update: "UpdateIntegration",
+    delete: "DeleteIntegration",
+};
+
 #[async_trait]
 impl Kind for Integration {
     fn about(&self) -> &'static About {
@@ -62,33 +74,21 @@ impl Kind for Integration {
     }
 
     async fn read(&self, aws: &Session, object: &Object) -> Result<Option<Observed>> {
-        let (api, Some(id)) = (object.need("apiID"), object.status("integrationID")) else { return Ok(None) };
-        let read = call(aws, "GetIntegration", "GET", &["apis", api, "integrations", id], None).await;
-        let Some(answer) = optional(read, &[])? else { return Ok(None) };
-        let mut spec = from_json(&ABOUT.spec, &answer, Case::Camel);
-        spec["apiID"] = json!(api);
-        let status = from_json(&ABOUT.status, &answer, Case::Camel);
-        let arn = arn(aws, &format!("/apis/{api}/integrations/{id}"));
-        Ok(Some(Observed { spec, status, arn: Some(arn), ..Observed::default() }))
+        INTEGRATIONS.read(aws, object).await
     }
 
     async fn create(&self, aws: &Session, object: &Object) -> Result<Value> {
-        let segments = ["apis", object.need("apiID"), "integrations"];
-        let answer = call(aws, "CreateIntegration", "POST", &segments, Some(body(&ABOUT, object))).await?;
-        Ok(json!({"integrationID": answer["integrationId"]}))
+        INTEGRATIONS.create(aws, object, body(&ABOUT, object)).await
     }
 
     /// Integrations have neither tags nor a key of their own: one that is as wanted and that no other object holds is
     /// the one that an earlier pass made.
     async fn find(&self, aws: &Session, object: &Object) -> Result<Option<Value>> {
-        let all = list(aws, "GetIntegrations", &["apis", object.need("apiID"), "integrations"]).await?;
-        let ours = all.iter().find(|integration| {
-            let id = integration["integrationId"].as_str().unwrap_or_default();
+        let is_wanted = |integration: &Value| {
             let spec = from_json(&ABOUT.spec, integration, Case::Camel);
-            !object.claimed.iter().any(|claimed| claimed == id)
-                && compare(&ABOUT.spec, &object.spec, &spec).is_empty()
-        });
-        Ok(ours.map(|integration| json!({"integrationID": integration["integrationId"]})))
+            compare(&ABOUT.spec, &object.spec, &spec).is_empty()
+        };
+        INTEGRATIONS.find(aws, object, is_wanted).await
     }
 
     async fn update(
@@ -111,19 +111,14 @@ impl Kind for Integration {
                 body[absent.0] = absent.1;
             }
         }
-        let id = object.status("integrationID").unwrap_or_default();
-        let segments = ["apis", object.need("apiID"), "integrations", id];
-        call(aws, "UpdateIntegration", "PATCH", &segments, Some(body)).await?;
-        Ok(())
+        INTEGRATIONS.update(aws, object, body).await
     }
 
     async fn delete(&self, aws: &Session, object: &Object, _: &Observed) -> Result<Deletion> {
-        let id = object.status("integrationID").unwrap_or_default();
-        let segments = ["apis", object.need("apiID"), "integrations", id];
-        match optional(call(aws, "DeleteIntegration", "DELETE", &segments, None).await, &[]) {
+        match INTEGRATIONS.delete(aws, object).await {
             // A route still targets it, and is probably going too.
             Err(failure) if failure.is(&["ConflictException"]) => Err(Failure::wait(2, failure.to_string())),
-            other => other.map(|_| Deletion::Gone),
+            other => other.map(|()| Deletion::Gone),
         }
     }
 }

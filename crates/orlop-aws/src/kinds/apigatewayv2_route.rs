@@ -6,12 +6,12 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 
 use super::{
-    apigatewayv2::{ACTIONS, arn, body, call, list},
+    apigatewayv2::{ACTIONS, Collection, body},
     apigatewayv2_stage::API,
 };
 use crate::{
-    client::{APIGATEWAYV2, Result, Session, optional},
-    fields::{Case, Difference, from_json, parse},
+    client::{APIGATEWAYV2, Result, Session},
+    fields::{Difference, parse},
     kind::{About, Deletion, Kind, Object, Observed, Reference, Tags, differs},
 };
 
@@ -52,6 +52,18 @@ static ABOUT: About = About {
     columns: &[("KEY", "string", ".spec.routeKey")],
 };
 
+static ROUTES: Collection = Collection {
+    about: &ABOUT,
+    parent: ("apis", "apiID"),
+    name: "routes",
+    id: ("routeID", "routeId"),
+    get: "GetRoute",
+    list: "GetRoutes",
+    create: "CreateRoute",
+    update: "UpdateRoute",
+    delete: "DeleteRoute",
+};
+
 #[async_trait]
 impl Kind for Route {
     fn about(&self) -> &'static About {
@@ -59,31 +71,16 @@ impl Kind for Route {
     }
 
     async fn read(&self, aws: &Session, object: &Object) -> Result<Option<Observed>> {
-        let (api, Some(id)) = (object.need("apiID"), object.status("routeID")) else { return Ok(None) };
-        let read = call(aws, "GetRoute", "GET", &["apis", api, "routes", id], None).await;
-        let Some(answer) = optional(read, &[])? else { return Ok(None) };
-        let mut spec = from_json(&ABOUT.spec, &answer, Case::Camel);
-        spec["apiID"] = json!(api);
-        let status = from_json(&ABOUT.status, &answer, Case::Camel);
-        let arn = arn(aws, &format!("/apis/{api}/routes/{id}"));
-        Ok(Some(Observed { spec, status, arn: Some(arn), ..Observed::default() }))
+        ROUTES.read(aws, object).await
     }
 
     async fn create(&self, aws: &Session, object: &Object) -> Result<Value> {
-        let segments = ["apis", object.need("apiID"), "routes"];
-        let answer = call(aws, "CreateRoute", "POST", &segments, Some(body(&ABOUT, object))).await?;
-        Ok(json!({"routeID": answer["routeId"]}))
+        ROUTES.create(aws, object, body(&ABOUT, object)).await
     }
 
     /// A key has one route in an API.
     async fn find(&self, aws: &Session, object: &Object) -> Result<Option<Value>> {
-        let all = list(aws, "GetRoutes", &["apis", object.need("apiID"), "routes"]).await?;
-        let ours = all.iter().find(|route| {
-            let id = route["routeId"].as_str().unwrap_or_default();
-            route["routeKey"] == object.need("routeKey")
-                && !object.claimed.iter().any(|claimed| claimed == id)
-        });
-        Ok(ours.map(|route| json!({"routeID": route["routeId"]})))
+        ROUTES.find(aws, object, |route| route["routeKey"] == object.need("routeKey")).await
     }
 
     async fn update(
@@ -104,14 +101,11 @@ impl Kind for Route {
                 body[field] = absent;
             }
         }
-        let segments = ["apis", object.need("apiID"), "routes", object.status("routeID").unwrap_or_default()];
-        call(aws, "UpdateRoute", "PATCH", &segments, Some(body)).await?;
-        Ok(())
+        ROUTES.update(aws, object, body).await
     }
 
     async fn delete(&self, aws: &Session, object: &Object, _: &Observed) -> Result<Deletion> {
-        let segments = ["apis", object.need("apiID"), "routes", object.status("routeID").unwrap_or_default()];
-        optional(call(aws, "DeleteRoute", "DELETE", &segments, None).await, &[])?;
+        ROUTES.delete(aws, object).await?;
         Ok(Deletion::Gone)
     }
 }

@@ -108,10 +108,8 @@ impl Kind for Stage {
         changed: &[Difference],
     ) -> Result<()> {
         let (api, name) = (object.need("apiID"), object.need("stageName"));
-        if differs(changed, "tags") {
-            sync_tags(aws, &arn(aws, &format!("/apis/{api}/stages/{name}")), object, observed).await?;
-        }
-        if changed.iter().any(|difference| difference.field != "tags") {
+        let arn = arn(aws, &format!("/apis/{api}/stages/{name}"));
+        if sync_tags(aws, &arn, object, observed, changed).await? {
             let mut body = stage_body(object);
             if let Some(fields) = body.as_object_mut() {
                 fields.retain(|name, _| !["stageName", "tags"].contains(&name.as_str()));

@@ -275,8 +275,7 @@ impl Kind for Table {
         let name = object.need("tableName");
         let arn = observed.arn.as_deref().unwrap_or_default();
         if differs(changed, "tags") {
-            let (add, remove) =
-                tag_changes(&tags_of(object.spec.get("tags")), &tags_of(observed.spec.get("tags")));
+            let (add, remove) = tag_changes(object, observed);
             if !remove.is_empty() {
                 call(aws, "UntagResource", json!({"ResourceArn": arn, "TagKeys": remove})).await?;
             }

@@ -5,11 +5,11 @@ use std::sync::LazyLock;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
-use super::iam_role::{all_pages, decode_document, texts};
+use super::iam_role::{all_pages, decode_document, sync_tags, texts};
 use crate::{
     client::{Failure, IAM, Result, Session, optional, xml_text},
     fields::{Case, Difference, from_xml, parse, to_json},
-    kind::{About, Deletion, Kind, Object, Observed, Tags, aws_tags, differs, tag_changes, tags_of},
+    kind::{About, Deletion, Kind, Object, Observed, Tags, differs},
     policy,
 };
 
@@ -130,14 +130,7 @@ impl Kind for Policy {
     ) -> Result<()> {
         let arn = arn(aws, object);
         if differs(changed, "tags") {
-            let (add, remove) =
-                tag_changes(&tags_of(object.spec.get("tags")), &tags_of(observed.spec.get("tags")));
-            if !remove.is_empty() {
-                aws.query(&IAM, "UntagPolicy", json!({"PolicyArn": arn, "TagKeys": remove})).await?;
-            }
-            if !add.is_empty() {
-                aws.query(&IAM, "TagPolicy", json!({"PolicyArn": arn, "Tags": aws_tags(&add)})).await?;
-            }
+            sync_tags(aws, ("UntagPolicy", "TagPolicy"), ("PolicyArn", &arn), object, observed).await?;
         }
         if differs(changed, "policyDocument") {
             let (all, default) = versions(aws, &arn).await?;

@@ -8,14 +8,30 @@ use serde_json::{Map, Value, json};
 use crate::{
     client::{Failure, IAM, Result, Session, optional, xml_text},
     fields::{Case, Difference, from_xml, parse, to_json},
-    kind::{
-        About, Deletion, Kind, Object, Observed, Reference, Tags, aws_tags, differs, tag_changes, tags_of,
-    },
+    kind::{About, Deletion, Kind, Object, Observed, Reference, Tags, aws_tags, differs, tag_changes},
     policy,
 };
 
 #[derive(Debug)]
 pub(crate) struct Role;
+
+/// Brings tags of a role or a policy in line: operations to remove and to add them, and the parameter that names it.
+pub(super) async fn sync_tags(
+    aws: &Session,
+    (untag, tag): (&'static str, &'static str),
+    (parameter, name): (&str, &str),
+    object: &Object,
+    observed: &Observed,
+) -> Result<()> {
+    let (add, remove) = tag_changes(object, observed);
+    if !remove.is_empty() {
+        aws.query(&IAM, untag, json!({parameter: name, "TagKeys": remove})).await?;
+    }
+    if !add.is_empty() {
+        aws.query(&IAM, tag, json!({parameter: name, "Tags": aws_tags(&add)})).await?;
+    }
+    Ok(())
+}
 
 static ABOUT: About = About {
     service: &IAM,
@@ -235,14 +251,7 @@ impl Kind for Role {
             }
         }
         if differs(changed, "tags") {
-            let (add, remove) =
-                tag_changes(&tags_of(object.spec.get("tags")), &tags_of(observed.spec.get("tags")));
-            if !remove.is_empty() {
-                aws.query(&IAM, "UntagRole", json!({"RoleName": name, "TagKeys": remove})).await?;
-            }
-            if !add.is_empty() {
-                aws.query(&IAM, "TagRole", json!({"RoleName": name, "Tags": aws_tags(&add)})).await?;
-            }
+            sync_tags(aws, ("UntagRole", "TagRole"), ("RoleName", name), object, observed).await?;
         }
         if differs(changed, "permissionsBoundary") {
             match object.spec("permissionsBoundary") {

@@ -8,9 +8,7 @@ use serde_json::{Value, json};
 use crate::{
     client::{Failure, LAMBDA, Result, Session, optional, path, sha256_hex},
     fields::{Case, Difference, from_json, parse, to_json},
-    kind::{
-        About, Deletion, Kind, Object, Observed, Reference, Tags, at, differs, tag_changes, tag_map, tags_of,
-    },
+    kind::{About, Deletion, Kind, Object, Observed, Reference, Tags, at, differs, tag_changes, tag_map},
 };
 
 #[derive(Debug)]
@@ -87,7 +85,6 @@ static ABOUT: About = About {
         "lambda:DeleteFunctionCodeSigningConfig",
         "lambda:TagResource",
         "lambda:UntagResource",
-        "lambda:ListTags",
         "lambda:GetLayerVersion",
         "iam:PassRole",
         "s3:GetObject",
@@ -294,8 +291,7 @@ impl Kind for Function {
         if differs(changed, "tags") {
             let arn = observed.arn.as_deref().unwrap_or_default();
             let address = path(&["2017-03-31", "tags", arn]);
-            let (add, remove) =
-                tag_changes(&tags_of(object.spec.get("tags")), &tags_of(observed.spec.get("tags")));
+            let (add, remove) = tag_changes(object, observed);
             if !remove.is_empty() {
                 let keys: Vec<_> = remove.iter().map(|key| ("tagKeys", key.as_str())).collect();
                 aws.rest_query(&LAMBDA, "UntagResource", "DELETE", &address, &keys, None).await?;

@@ -9,7 +9,7 @@ use super::route53_record_set::{API, list_records};
 use crate::{
     client::{Failure, ROUTE53, Result, Session, optional, path, xml_text},
     fields::{Difference, child, escape, from_xml, parse},
-    kind::{About, Deletion, Kind, Object, Observed, Tags, differs, tag_changes, tags_of},
+    kind::{About, Deletion, Kind, Object, Observed, Tags, differs, tag_changes},
 };
 
 #[derive(Debug)]
@@ -194,8 +194,7 @@ impl Kind for HostedZone {
     ) -> Result<()> {
         let id = object.status("id").map(bare).unwrap_or_default();
         if differs(changed, "tags") {
-            let (add, remove) =
-                tag_changes(&tags_of(object.spec.get("tags")), &tags_of(observed.spec.get("tags")));
+            let (add, remove) = tag_changes(object, observed);
             let mut body = String::from(
                 "<ChangeTagsForResourceRequest xmlns=\"https://route53.amazonaws.com/doc/2013-04-01/\">",
             );

@@ -107,7 +107,6 @@ static ABOUT: About = About {
         "s3:GetBucketPolicy",
         "s3:PutBucketPolicy",
         "s3:DeleteBucketPolicy",
-        "s3:GetBucketAcl",
         "s3:PutBucketAcl",
         "s3:GetBucketCORS",
         "s3:PutBucketCORS",

@@ -100,7 +100,7 @@ impl<'a> Pass<'a> {
             // An earlier pass may have created it without living to note its identifier.
             desired.claimed = self.claimed().await?;
             if let Some(found) = self.find(&aws, &desired).await? {
-                self.note(&mut desired, found).await?;
+                self.note(&aws, &mut desired, found).await?;
                 observed = self.read(&aws, &desired).await?;
             }
         }
@@ -335,21 +335,16 @@ impl<'a> Pass<'a> {
     }
 
     /// Writes identifiers at once: a create whose identifier is lost would be made again.
-    async fn note(&mut self, desired: &mut Object, found: Value) -> Result<()> {
+    async fn note(&mut self, aws: &Session, desired: &mut Object, found: Value) -> Result<()> {
         if found.as_object().is_none_or(serde_json::Map::is_empty) {
             return Ok(());
         }
         merge(&mut desired.status, &found);
         merge(&mut self.status, &found);
         let mut status = self.status.clone();
-        // The schema wants the account and the region beside the ARN.
+        // The account and the region belong beside the ARN: the next process compares them with its own.
         if at(&status, "ackResourceMetadata").is_some() {
-            let metadata = &mut status["ackResourceMetadata"];
-            for field in ["ownerAccountID", "region"] {
-                if metadata.get(field).is_none() {
-                    metadata[field] = json!("");
-                }
-            }
+            merge(&mut status, &json!({"ackResourceMetadata": metadata(aws)}));
         }
         let at = (self.key.namespace.as_str(), self.key.name.as_str());
         self.reconciler.accounts.cluster.merge_status(self.resource, at, &json!({"status": status})).await?;
@@ -366,7 +361,7 @@ impl<'a> Pass<'a> {
     async fn create(&mut self, aws: &Session, desired: &mut Object) -> std::result::Result<Observed, Stop> {
         self.claim(desired, false, None).await?;
         let created = self.kind.create(aws, desired).await.map_err(|failure| self.kind.translate(failure))?;
-        self.note(desired, created).await?;
+        self.note(aws, desired, created).await?;
         self.reconciler.event(&self.object, false, "Created", "the AWS resource was created");
         for wait in READ_AFTER_CREATE {
             if let Some(observed) = self.read(aws, desired).await? {
@@ -516,8 +511,7 @@ impl<'a> Pass<'a> {
                 }
             }
         }
-        let mut metadata =
-            json!({"ownerAccountID": aws.account, "region": aws.region, "partition": aws.partition});
+        let mut metadata = metadata(aws);
         let arn = observed
             .arn
             .clone()
@@ -547,6 +541,11 @@ impl<'a> Pass<'a> {
         };
         End { status: self.status.clone(), conditions, action, silent: false }
     }
+}
+
+/// Returns where a resource lives.
+fn metadata(aws: &Session) -> Value {
+    json!({"ownerAccountID": aws.account, "region": aws.region, "partition": aws.partition})
 }
 
 /// Merges an object into another.

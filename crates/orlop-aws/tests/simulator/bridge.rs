@@ -1,41 +1,30 @@
 //! Kinds of the Bridge, on ministack: it has endpoints of domain names, conflicts and pending changes.
 
-use std::sync::{Arc, Mutex, atomic::Ordering};
+use std::sync::{Arc, Mutex};
 
 use futures_util::TryStreamExt as _;
 use kube::{
     Api,
     api::{ApiResource, DynamicObject, WatchEvent, WatchParams},
 };
-use orlop_aws::Settings;
 use serde_json::{Value, json};
 
 use crate::{
-    faults::arm,
-    harness::{At, Harness, at, condition, has, settings},
+    harness::{At, Harness, at, condition, has, of_account},
     proxy::{Fault, Proxy},
     simulators::{Simulator, ministack},
 };
 
-const GROUP: &str = "bridge.ack.tubi.internal";
+pub(crate) const GROUP: &str = "bridge.ack.tubi.internal";
 
 /// Returns the place of an object of the Bridge.
-fn bridge(plural: &str, name: &str) -> At {
+pub(crate) fn bridge(plural: &str, name: &str) -> At {
     let path = format!("/apis/{GROUP}/v1alpha1/namespaces/default/{plural}");
     At { path, name: name.to_owned() }
 }
 
 fn domain(name: &str) -> At {
     bridge("apigatewaydomains", name)
-}
-
-/// Settings for an account of ministack.
-fn of_account(endpoint: &str, account: &str) -> Settings {
-    let mut settings = settings(endpoint);
-    if let Some(variables) = &mut settings.environment {
-        variables.insert("AWS_ACCESS_KEY_ID".to_owned(), account.to_owned());
-    }
-    settings
 }
 
 struct Stage {
@@ -48,15 +37,9 @@ struct Stage {
 impl Stage {
     /// Starts controllers on an account with a zone `example.com`, an API and its stage.
     async fn start(account: &str) -> Self {
-        Self::start_kinds(account, &[]).await
-    }
-
-    /// Starts the controllers of some kinds.
-    async fn start_kinds(account: &str, kinds: &[&str]) -> Self {
         let aws = ministack(account);
         let proxy = Proxy::start(&aws.address).await;
-        let kinds = kinds.iter().map(|kind| (*kind).to_owned()).collect();
-        let harness = Harness::start(Settings { kinds, ..of_account(&proxy.address, account) }).await;
+        let harness = Harness::start(of_account(&proxy.address, account)).await;
         let zone = create_zone(&aws, "example.com").await;
         let api = at("apigatewayv2", "apis", "default", "shop");
         harness.apply(&api, "API", json!({}), json!({"name": "shop", "protocolType": "HTTP"})).await;
@@ -136,7 +119,7 @@ impl Stage {
     }
 }
 
-async fn create_zone(aws: &Simulator, name: &str) -> String {
+pub(crate) async fn create_zone(aws: &Simulator, name: &str) -> String {
     let body = format!(
         "<CreateHostedZoneRequest xmlns=\"https://route53.amazonaws.com/doc/2013-04-01/\"><Name>{name}</Name>\
          <CallerReference>{name}</CallerReference></CreateHostedZoneRequest>"
@@ -610,53 +593,6 @@ async fn throttling_is_silent_for_two_tries_and_denial_is_degraded_until_granted
     stage.assert_empty().await;
 }
 
-/// Kills the controllers after each call in turn, of the creation and of the deletion, and counts what is left.
-#[tokio::test(flavor = "multi_thread")]
-async fn bridge_killed_after_any_call_neither_leaks_nor_doubles() {
-    // The others would only take time at each start.
-    let kinds = ["API", "Stage", "Certificate", "DomainName", "APIMapping", "APIGatewayDomain"];
-    let mut stage = Stage::start_kinds("100000000012", &kinds).await;
-    let spec =
-        json!({"domain": "api.example.com", "certificateStrategy": "create", "apiRef": {"name": "shop"}});
-    let place = domain("killed");
-    let mut step = 1;
-    loop {
-        let fired = arm(&stage.proxy, &stage.harness, step);
-        stage.apply("killed", spec.clone()).await;
-        stage
-            .harness
-            .until("the controllers are killed, or done", async || {
-                let done =
-                    stage.harness.get(&place).await.is_some_and(|object| object["status"]["ready"] == true);
-                (done || fired.load(Ordering::SeqCst)).then_some(())
-            })
-            .await;
-        let killed = fired.load(Ordering::SeqCst);
-        stage.harness.launch();
-        stage.ready(&place).await;
-        assert_eq!(stage.domain_names().await.len(), 1, "killed after call {step}");
-        assert_eq!(stage.mappings("api.example.com").await.len(), 1, "killed after call {step}");
-        assert_eq!(stage.certificates().await.len(), 1, "killed after call {step}");
-        let fired = arm(&stage.proxy, &stage.harness, step);
-        stage.harness.delete(&place).await;
-        stage
-            .harness
-            .until("the controllers are killed, or done", async || {
-                (fired.load(Ordering::SeqCst) || stage.harness.get(&place).await.is_none()).then_some(())
-            })
-            .await;
-        stage.harness.launch();
-        stage.harness.gone(&place).await;
-        stage.assert_empty().await;
-        assert_eq!(stage.certificates().await.len(), 0, "killed after call {step} of the deletion");
-        if !killed {
-            break;
-        }
-        step += 1;
-    }
-    assert!(step > 10, "only {step} calls");
-}
-
 /// Returns the ids of the statements of a function's policy.
 async fn statement_ids(aws: &Simulator, function: &str) -> Vec<String> {
     let (_, answer) =
@@ -669,9 +605,9 @@ async fn statement_ids(aws: &Simulator, function: &str) -> Vec<String> {
     ids
 }
 
-async fn create_function(aws: &Simulator, name: &str) {
+pub(crate) async fn create_function(aws: &Simulator, name: &str) {
     let body = json!({"FunctionName": name, "Runtime": "python3.12", "Handler": "main.handler",
-        "Role": "arn:aws:iam::100000000013:role/any", "Code": {"ZipFile": "UEsFBgAAAAAAAAAAAAAAAAAAAAAAAA=="}});
+        "Role": format!("arn:aws:iam::{}:role/any", aws.key), "Code": {"ZipFile": "UEsFBgAAAAAAAAAAAAAAAAAAAAAAAA=="}});
     let (code, answer) = aws.rest("lambda", "POST", "/2015-03-31/functions", Some(body)).await;
     assert_eq!(code, 201, "{answer}");
 }
@@ -725,45 +661,6 @@ async fn permissions_are_added_changed_and_removed_and_foreign_ones_stay() {
     stage.delete(&place).await;
     assert_eq!(statement_ids(aws, "greet").await, ["foreign"]);
     harness.assert_allowed();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn permission_killed_after_any_call_leaves_no_statement() {
-    let kinds = ["API", "Stage", "Function", "LambdaPermission"];
-    let mut stage = Stage::start_kinds("100000000014", &kinds).await;
-    create_function(&stage.aws, "greet").await;
-    let place = bridge("lambdapermissions", "killed");
-    for step in 1..=10 {
-        let fired = arm(&stage.proxy, &stage.harness, step);
-        let spec = json!({"functionRef": {"functionName": "greet"},
-            "permissions": [{"statementId": "one", "apiRef": {"name": "shop"}}]});
-        stage.harness.apply(&place, "LambdaPermission", json!({}), spec).await;
-        stage
-            .harness
-            .until("the controllers are killed, or done", async || {
-                let done =
-                    stage.harness.get(&place).await.is_some_and(|object| object["status"]["ready"] == true);
-                (done || fired.load(Ordering::SeqCst)).then_some(())
-            })
-            .await;
-        // The spec is another one before the next controller comes.
-        let spec = json!({"spec": {"permissions": [{"statementId": "two", "apiRef": {"name": "shop"}}]}});
-        stage.harness.patch(&place, spec).await;
-        stage.harness.launch();
-        stage
-            .harness
-            .until("the policy follows", async || {
-                (statement_ids(&stage.aws, "greet").await == ["two", "two-default"]).then_some(())
-            })
-            .await;
-        stage.ready(&place).await;
-        stage.delete(&place).await;
-        assert_eq!(
-            statement_ids(&stage.aws, "greet").await,
-            Vec::<String>::new(),
-            "killed after call {step}"
-        );
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

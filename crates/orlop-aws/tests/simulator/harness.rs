@@ -20,6 +20,8 @@ pub(crate) struct Harness {
     pub(crate) client: kube::Client,
     pub(crate) observer: Observer,
     pub(crate) settings: Settings,
+    /// The controllers' own client, if they are not an administrator.
+    pub(crate) own: Option<kube::Client>,
     controller: Option<JoinHandle<()>>,
 }
 
@@ -27,6 +29,15 @@ impl Drop for Harness {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// Returns settings for an account of ministack.
+pub(crate) fn of_account(endpoint: &str, account: &str) -> Settings {
+    let mut settings = settings(endpoint);
+    if let Some(variables) = &mut settings.environment {
+        variables.insert("AWS_ACCESS_KEY_ID".to_owned(), account.to_owned());
+    }
+    settings
 }
 
 /// Returns settings for a simulator: short waits, no limits of calls.
@@ -63,21 +74,33 @@ pub(crate) fn at(service: &str, plural: &str, namespace: &str, name: &str) -> At
 }
 
 impl Harness {
+    /// Starts a server, with the controllers in this process.
     pub(crate) async fn start(settings: Settings) -> Self {
+        let mut harness = Self::without_controllers(settings).await;
+        harness.launch();
+        harness.installed().await;
+        harness
+    }
+
+    /// Starts a server alone.
+    pub(crate) async fn without_controllers(settings: Settings) -> Self {
         let server = Server::start().await.expect("a server");
         let client = server.client();
-        let mut harness = Self { server, client, observer: Observer::default(), settings, controller: None };
-        harness.launch();
-        // The last of the CRDs that the controllers install, whatever kinds they reconcile.
+        Self { server, client, observer: Observer::default(), settings, own: None, controller: None }
+    }
+
+    /// Waits until the CRDs are served.
+    pub(crate) async fn installed(&self) {
+        // The last that the controllers install, whatever kinds they reconcile.
         let path = "/apis/services.k8s.aws/v1alpha1/iamroleselectors";
-        harness.until("the CRDs are served", async || harness.call("GET", path, None).await.ok()).await;
-        harness
+        self.until("the CRDs are served", async || self.call("GET", path, None).await.ok()).await;
     }
 
     /// Starts the controllers.
     pub(crate) fn launch(&mut self) {
         self.kill();
-        let mut manager = Manager::new(orlop_test::for_controllers(self.server.client()));
+        let client = self.own.clone().unwrap_or_else(|| self.server.client());
+        let mut manager = Manager::new(orlop_test::for_controllers(client));
         let observer = Observer::default();
         self.observer = observer.clone();
         let settings = self.settings.clone();
@@ -90,10 +113,6 @@ impl Harness {
         if let Some(controller) = self.controller.take() {
             controller.abort();
         }
-    }
-
-    pub(crate) fn abort_handle(&self) -> tokio::task::AbortHandle {
-        self.controller.as_ref().expect("controllers that run").abort_handle()
     }
 
     pub(crate) async fn call(

@@ -66,7 +66,7 @@ async fn role_follows_its_object_and_drift_is_repaired() {
 }
 
 /// A zip with one empty entry list: simulators only look at its bytes.
-const ZIP: &str = "UEsFBgAAAAAAAAAAAAAAAAAAAAAAAA==";
+pub(crate) const ZIP: &str = "UEsFBgAAAAAAAAAAAAAAAAAAAAAAAA==";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn policy_keeps_five_versions_and_waits_while_it_is_attached() {

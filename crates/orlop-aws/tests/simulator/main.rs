@@ -5,9 +5,16 @@
 
 mod accounts;
 mod bridge;
+mod cases;
+mod domains;
 mod faults;
+mod grants;
 mod harness;
+mod inventory;
+mod kills;
 mod kinds;
+mod process;
 mod proxy;
 mod semantics;
 mod simulators;
+mod starts;

@@ -5,7 +5,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
@@ -17,7 +17,10 @@ use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::{TokioExecutor, TokioIo},
 };
-use tokio::{net::TcpListener, task::JoinHandle};
+use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
+
+/// Time without calls after which a controller has nothing to do any more.
+const QUIET: Duration = Duration::from_millis(250);
 
 /// A fault.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,15 +44,56 @@ struct Rule {
     left: usize,
 }
 
-/// Called after each call, with its number and description.
-type AfterCall = Box<dyn Fn(usize, &str) + Send + Sync>;
+/// A point on the way of a call, at which it stops for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moment {
+    /// Before AWS sees a call.
+    BeforeCall,
+    /// After AWS has acted on a write, before its answer. After a read nothing is different.
+    AfterWrite,
+}
+
+/// A call to be held: how many of its sort come first, and who is told.
+struct Hold {
+    moment: Moment,
+    left: usize,
+    held: oneshot::Sender<String>,
+}
 
 #[derive(Default)]
 struct State {
     rules: Mutex<Vec<Rule>>,
     calls: AtomicUsize,
-    writes: Mutex<Vec<String>>,
-    after: Mutex<Option<AfterCall>>,
+    /// Calls that were cut off before the simulator saw them.
+    cut: AtomicUsize,
+    /// Calls on their way to the simulator.
+    under_way: AtomicUsize,
+    made: Mutex<Vec<String>>,
+    last: Mutex<Option<Instant>>,
+    hold: Mutex<Option<Hold>>,
+}
+
+impl State {
+    /// Stops here for ever if this call is to be held at this moment.
+    async fn pass(&self, moment: Moment, description: &str) {
+        let held = {
+            let mut hold = self.hold.lock().expect("a hold");
+            match hold.as_mut() {
+                Some(next) if next.moment == moment && next.left <= 1 => hold.take(),
+                Some(next) if next.moment == moment => {
+                    next.left -= 1;
+                    None
+                }
+                _ => None,
+            }
+        };
+        if let Some(hold) = held {
+            let told = hold.held.send(description.to_owned());
+            if told.is_ok() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
 }
 
 pub(crate) struct Proxy {
@@ -98,8 +142,29 @@ impl Proxy {
         self.state.rules.lock().expect("rules").clear();
     }
 
-    pub(crate) fn after_call(&self, call: impl Fn(usize, &str) + Send + Sync + 'static) {
-        *self.state.after.lock().expect("a callback") = Some(Box::new(call));
+    /// Holds a call for ever: the n-th from now that comes to a moment. The receiver gets its description.
+    pub(crate) fn hold(&self, moment: Moment, number: usize) -> oneshot::Receiver<String> {
+        let (held, receiver) = oneshot::channel();
+        *self.state.hold.lock().expect("a hold") = Some(Hold { moment, left: number, held });
+        receiver
+    }
+
+    /// Holds no call any more.
+    pub(crate) fn hold_none(&self) {
+        *self.state.hold.lock().expect("a hold") = None;
+    }
+
+    /// True if no call has come for a while.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let last = *self.state.last.lock().expect("a time");
+        last.is_none_or(|last| last.elapsed() > QUIET)
+    }
+
+    /// Waits until the simulator has answered all that it was sent, also what nobody waits for any more.
+    pub(crate) async fn at_rest(&self) {
+        while self.state.under_way.load(Ordering::SeqCst) > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 
     /// Returns the number of calls so far.
@@ -107,9 +172,19 @@ impl Proxy {
         self.state.calls.load(Ordering::SeqCst)
     }
 
+    /// Returns the number of calls that were cut off so far.
+    pub(crate) fn cut(&self) -> usize {
+        self.state.cut.load(Ordering::SeqCst)
+    }
+
+    /// Returns the descriptions of the calls so far.
+    pub(crate) fn made(&self) -> Vec<String> {
+        self.state.made.lock().expect("calls").clone()
+    }
+
     /// Returns the calls so far that change something.
     pub(crate) fn writes(&self) -> Vec<String> {
-        self.state.writes.lock().expect("writes").clone()
+        self.made().into_iter().filter(|description| !is_read(description)).collect()
     }
 }
 
@@ -149,11 +224,11 @@ fn forward(
     client: Client<HttpConnector, Full<Bytes>>,
     request: Request<Incoming>,
 ) -> Forwarded {
-    Box::pin(async move { forward_request(&state, &upstream, &client, request).await })
+    Box::pin(async move { forward_request(state, &upstream, &client, request).await })
 }
 
 async fn forward_request(
-    state: &State,
+    state: Arc<State>,
     upstream: &str,
     client: &Client<HttpConnector, Full<Bytes>>,
     request: Request<Incoming>,
@@ -173,21 +248,37 @@ async fn forward_request(
     match &fault {
         Some(Fault::Delay(time)) => tokio::time::sleep(*time).await,
         Some(Fault::Answer(status, code)) => return Ok(answer(*status, code)),
-        Some(Fault::CutBefore) => return Err(std::io::Error::other("cut")),
+        Some(Fault::CutBefore) => {
+            state.cut.fetch_add(1, Ordering::SeqCst);
+            return Err(std::io::Error::other("cut"));
+        }
         Some(Fault::CutAfterSend | Fault::Replace(..)) | None => {}
     }
+    *state.last.lock().expect("a time") = Some(Instant::now());
+    state.pass(Moment::BeforeCall, &description).await;
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
     parts.uri = format!("{upstream}{path}").parse().expect("an address");
-    let forwarded = client.request(Request::from_parts(parts, Full::new(body))).await;
-    let forwarded = forwarded.map_err(|error| other(error.into()))?;
-    let (parts, body) = forwarded.into_parts();
-    let body = body.collect().await.map_err(|error| other(error.into()))?.to_bytes();
+    let request = client.request(Request::from_parts(parts, Full::new(body)));
+    // What was sent arrives, even if the caller is killed meanwhile.
+    state.under_way.fetch_add(1, Ordering::SeqCst);
+    let sending = state.clone();
+    let sent = tokio::spawn(async move {
+        let answered = async { request.await.map_err(|error| other(error.into())) }.await;
+        let answered = match answered {
+            Ok(answer) => {
+                let (parts, body) = answer.into_parts();
+                body.collect().await.map_err(|error| other(error.into())).map(|body| (parts, body.to_bytes()))
+            }
+            Err(error) => Err(error),
+        };
+        sending.under_way.fetch_sub(1, Ordering::SeqCst);
+        answered
+    });
+    let (parts, body) = sent.await.map_err(|error| other(error.into()))??;
+    state.made.lock().expect("calls").push(description.clone());
+    state.calls.fetch_add(1, Ordering::SeqCst);
     if !is_read(&description) {
-        state.writes.lock().expect("writes").push(description.clone());
-    }
-    let number = state.calls.fetch_add(1, Ordering::SeqCst) + 1;
-    if let Some(call) = state.after.lock().expect("a callback").as_ref() {
-        call(number, &description);
+        state.pass(Moment::AfterWrite, &description).await;
     }
     match fault {
         Some(Fault::CutAfterSend) => Err(std::io::Error::other("cut")),

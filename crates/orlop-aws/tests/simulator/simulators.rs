@@ -63,7 +63,7 @@ fn start(program: &str, arguments: &[&str], variables: &[(&str, &str)], port: u1
     }
 }
 
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
     listener.local_addr().expect("an address").port()
 }
@@ -80,20 +80,38 @@ pub(crate) fn moto() -> &'static Simulator {
     })
 }
 
+fn start_ministack(more: &[(&str, &str)]) -> Simulator {
+    let port = free_port();
+    let text = port.to_string();
+    let mut variables = vec![("BIND_HOST", "127.0.0.1"), ("GATEWAY_PORT", text.as_str())];
+    variables.extend(more);
+    let program = "from ministack.app import main\nsys.argv = sys.argv[:1]\nmain()";
+    start(program, &[], &variables, port, "/_ministack/health")
+}
+
 /// Returns an account of ministack, which all tests share. An account is 12 digits and begins empty.
 pub(crate) fn ministack(account: &str) -> Simulator {
     static MINISTACK: OnceLock<Simulator> = OnceLock::new();
-    let shared = MINISTACK.get_or_init(|| {
-        let port = free_port();
-        let text = port.to_string();
-        let variables = [("BIND_HOST", "127.0.0.1"), ("GATEWAY_PORT", text.as_str())];
-        let program = "from ministack.app import main\nsys.argv = sys.argv[:1]\nmain()";
-        start(program, &[], &variables, port, "/_ministack/health")
-    });
-    Simulator { address: shared.address.clone(), key: account.to_owned(), _child: None }
+    MINISTACK.get_or_init(|| start_ministack(&[])).of(account)
+}
+
+/// Returns an account of a ministack that checks signatures and evaluates IAM policies, seen by its root user.
+pub(crate) fn enforcing(account: &str) -> Simulator {
+    static ENFORCING: OnceLock<Simulator> = OnceLock::new();
+    ENFORCING.get_or_init(|| start_ministack(&[("AUTH", "true")])).of(account)
 }
 
 impl Simulator {
+    /// Returns another account of the same simulator.
+    fn of(&self, account: &str) -> Self {
+        Self { address: self.address.clone(), key: account.to_owned(), _child: None }
+    }
+
+    /// Returns a server that answers plain requests.
+    pub(crate) fn server(address: String) -> Self {
+        Self { address, key: String::new(), _child: None }
+    }
+
     /// Sends a request of a service as anybody: simulators check no signature.
     pub(crate) async fn send(
         &self,

@@ -6,10 +6,9 @@ use super::{API, API_MAPPING, domain, domain_name};
 use crate::{
     bridge::{
         kind::{Cleaned, Step},
-        work::{Child, Work, child_name, explain, missing_field, status},
+        work::{Child, Work, child_name, missing_field},
     },
     client::{Result, optional},
-    conditions::{RECOVERABLE, SYNCED, TERMINAL},
     kind::at,
     kinds::apigatewayv2::{call, list},
 };
@@ -65,24 +64,8 @@ pub(super) async fn run(work: &mut Work<'_>) -> Result<Step> {
             work.status["apiMappingId"] = json!(id_of(&found));
             Ok(Step::done("Ready", "APIMapping is ready"))
         }
-        None => absent(work, &domain, &name, &child).await,
+        None => work.await_child(API_MAPPING, &name, &child, WAIT_SECONDS).await,
     }
-}
-
-/// Decides by the child, whose mapping is not there.
-async fn absent(work: &mut Work<'_>, domain: &str, name: &str, child: &Value) -> Result<Step> {
-    if status(child, SYNCED) == Some("True") {
-        // Somebody deleted it behind ACK's back, which may not look for hours: a new child makes a new one.
-        work.delete_child(API_MAPPING, name).await?;
-        let text = format!("the mapping of {domain} is gone and will be created again");
-        return Ok(Step::wait(1, "Creating", text));
-    }
-    let failed = [TERMINAL, RECOVERABLE].into_iter().any(|kind| status(child, kind) == Some("True"));
-    let text = format!("APIMapping is being created: APIMapping {name}{}", explain(child));
-    Ok(match failed {
-        true => Step::Missing { reason: "Error", message: text },
-        false => Step::wait(WAIT_SECONDS, "Creating", text),
-    })
 }
 
 /// The child goes first: while it exists, ACK may create the mapping again.

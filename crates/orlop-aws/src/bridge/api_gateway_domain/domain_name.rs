@@ -6,10 +6,9 @@ use super::{DOMAIN_NAME, domain};
 use crate::{
     bridge::{
         kind::{Cleaned, Step},
-        work::{Child, OWNER_TAG, Work, child_name, explain, missing_field, status},
+        work::{Child, OWNER_TAG, Work, child_name, explain, missing_field},
     },
     client::{Result, optional},
-    conditions::{RECOVERABLE, SYNCED, TERMINAL},
     kind::UID_TAG,
     kinds::apigatewayv2::call,
 };
@@ -99,18 +98,7 @@ async fn absent(work: &mut Work<'_>, domain: &str, name: &str, child: &Value) ->
         let text = format!("domain name {domain} is held by another account or region{said}");
         return Ok(Step::refused("DomainNameConflict", text));
     }
-    if status(child, SYNCED) == Some("True") {
-        // Somebody deleted it behind ACK's back, which may not look for hours: a new child makes a new one.
-        work.delete_child(DOMAIN_NAME, name).await?;
-        let text = format!("domain name {domain} is gone and will be created again");
-        return Ok(Step::wait(1, "Creating", text));
-    }
-    let failed = [TERMINAL, RECOVERABLE].into_iter().any(|kind| status(child, kind) == Some("True"));
-    let text = format!("DomainName is being created: DomainName {name}{said}");
-    Ok(match failed {
-        true => Step::Missing { reason: "Error", message: text },
-        false => Step::wait(WAIT_SECONDS, "Creating", text),
-    })
+    work.await_child(DOMAIN_NAME, name, child, WAIT_SECONDS).await
 }
 
 /// The child goes first: while it exists, ACK may create the domain name again.
