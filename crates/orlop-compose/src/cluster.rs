@@ -58,7 +58,7 @@ impl From<&Kind> for Resource {
 /// Go's `schema.GroupVersionResource` as text, which metrics carry.
 impl fmt::Display for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, Resource={}", self.gvk.api_version(), self.plural)
+        write!(f, "{}/{}, Resource={}", self.gvk.group, self.gvk.version, self.plural)
     }
 }
 

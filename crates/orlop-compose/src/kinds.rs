@@ -7,6 +7,8 @@ use std::sync::{Arc, OnceLock};
 use orlop_cel::{Schema, SchemaSpec};
 use serde_json::{Value as Json, json};
 
+use crate::names;
+
 /// A group, version and kind.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Gvk {
@@ -39,7 +41,7 @@ impl Gvk {
 /// Go's `schema.GroupVersionKind` as text, which error messages show.
 impl fmt::Display for Gvk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, Kind={}", self.api_version(), self.kind)
+        write!(f, "{}/{}, Kind={}", self.group, self.version, self.kind)
     }
 }
 
@@ -69,6 +71,20 @@ pub fn schema_from_openapi<'j>(
         // A quantity is written as a string or a number.
         if name.ends_with(".Quantity") { Some(anything()) } else { resolve(name) }
     });
+    let description = json.pointer("/properties/status/description").and_then(Json::as_str);
+    if description == Some(names::STATUS_DESCRIPTION)
+        && let Some(status) = spec.properties.get_mut("status")
+    {
+        // All that instances have in there is known.
+        status.preserve_unknown_fields = false;
+        let managed = SchemaSpec::from_openapi(managed_resources(), &|_| None);
+        status.properties.entry("managedResources".to_owned()).or_insert(managed);
+    }
+    schema_from_spec(gvk, spec)
+}
+
+/// Builds the fields of a kind, with those that every object has.
+pub(crate) fn schema_from_spec(gvk: &Gvk, mut spec: SchemaSpec) -> Schema {
     if spec.properties.get("metadata").is_none_or(|metadata| metadata.properties.is_empty()) {
         let metadata = SchemaSpec::from_openapi(object_meta(), &|_| None);
         spec.properties.insert("metadata".to_owned(), metadata);
@@ -139,22 +155,10 @@ pub fn kinds_of_crd(crd: &Json) -> Vec<Kind> {
 pub fn untyped_kind(gvk: Gvk) -> Kind {
     let plural = crate::plural::pluralize(&gvk.kind.to_lowercase());
     let schema = schema_from_openapi(&gvk, anything(), &|_| None);
-    let namespaced = !CLUSTER_SCOPED.contains(&gvk.kind.as_str());
+    // Its scope is unknown too; most are namespaced, and definitions themselves are not.
+    let namespaced = gvk != Gvk::new(names::API_VERSION, "ResourceGraphDefinition");
     Kind { plural, namespaced, schema, gvk }
 }
-
-/// Kinds of Kubernetes that live beside namespaces, for work without a cluster.
-const CLUSTER_SCOPED: [&str; 9] = [
-    "APIService",
-    "ClusterRole",
-    "ClusterRoleBinding",
-    "CustomResourceDefinition",
-    "Namespace",
-    "PersistentVolume",
-    "PriorityClass",
-    "ResourceGraphDefinition",
-    "StorageClass",
-];
 
 /// Finds a kind in an OpenAPI v3 document.
 pub fn schema_from_document(gvk: &Gvk, document: &Json) -> Option<Schema> {
@@ -174,6 +178,17 @@ pub fn schema_from_document(gvk: &Gvk, document: &Json) -> Option<Schema> {
 fn anything() -> &'static Json {
     static ANYTHING: OnceLock<Json> = OnceLock::new();
     ANYTHING.get_or_init(|| json!({}))
+}
+
+/// `status.managedResources` of instances.
+fn managed_resources() -> &'static Json {
+    static MANAGED_RESOURCES: OnceLock<Json> = OnceLock::new();
+    MANAGED_RESOURCES.get_or_init(|| {
+        let text = json!({"type": "string"});
+        json!({"type": "array", "items": {"type": "object", "properties": {
+            "id": text, "state": text, "apiVersion": text, "kind": text, "namespace": text, "name": text,
+            "message": text, "since": text, "nextRetryTime": text}}})
+    })
 }
 
 /// ObjectMeta, for kinds whose schema does not spell it out.

@@ -1,6 +1,7 @@
 //! ResourceGraphDefinitions: a graph of resources as a new kind.
 
 mod applyset;
+mod builtin;
 mod cluster;
 mod conditions;
 mod controller;
@@ -12,6 +13,7 @@ pub mod graph;
 pub mod kinds;
 mod metrics;
 mod names;
+pub mod offline;
 mod picture;
 pub mod plan;
 mod plural;

@@ -84,3 +84,8 @@ pub(crate) const TOOL_VERSION: &str = concat!("orlop-", env!("CARGO_PKG_VERSION"
 
 /// Prefixes of labels and annotations that templates may not set.
 pub(crate) const RESERVED_PREFIXES: [&str; 2] = ["kro.run/", "internal.kro.run/"];
+
+/// Description of `status` in generated CRDs, by which they are known. `managedResources` is not among its properties: kro
+/// would refuse to take the CRD back, since a property would be removed.
+pub(crate) const STATUS_DESCRIPTION: &str =
+    "Status of an instance. managedResources lists its nodes and their objects, each with its state.";

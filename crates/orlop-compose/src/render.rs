@@ -3,7 +3,8 @@
 use serde_json::Value as Json;
 
 use crate::expression::{Failure, Scope};
-use crate::graph::{Graph, Target, include, resolve};
+use crate::graph::{Built, Target, include, resolve};
+use crate::offline::admit;
 
 pub use crate::picture::{to_dot, to_mermaid, to_svg};
 
@@ -31,9 +32,14 @@ pub enum Outcome {
     Failed(String),
 }
 
-/// Renders an instance. A node sees the manifests of the nodes it reads, not their status.
-pub fn render(graph: &Graph, instance: &Json) -> Vec<Rendered> {
-    let mut schema = instance.clone();
+/// Renders an instance, with the defaults of its schema; the error says why a server would refuse it. A node sees the
+/// manifests of the nodes it reads, not their status.
+pub fn render(built: &Built, instance: &Json) -> Result<Vec<Rendered>, String> {
+    let graph = &built.graph;
+    let (mut schema, faults) = admit(built, instance);
+    if !faults.is_empty() {
+        return Err(faults.join("; "));
+    }
     if let Some(fields) = schema.as_object_mut() {
         fields.remove("status");
     }
@@ -84,5 +90,5 @@ pub fn render(graph: &Graph, instance: &Json) -> Vec<Rendered> {
         }
         rendered.push(Rendered { id: node.id.clone(), outcome });
     }
-    rendered
+    Ok(rendered)
 }

@@ -6,7 +6,6 @@ mod run;
 use std::{
     fs,
     path::{Path, PathBuf},
-    sync::Arc,
 };
 
 use anyhow::{Context, bail};
@@ -14,10 +13,9 @@ use orlop_client::{Client, Config};
 use orlop_compose::{
     Metrics, Settings,
     crd::{definition_crd, revision_crd},
-    definition::DefinitionSpec,
-    graph::{Built, Limits, build, required_kinds},
-    kinds::{Kind, Kinds, kinds_of_crd, untyped_kind},
-    plan::{Action, Plan, plan_definition, plan_instance},
+    graph::Built,
+    offline::{Compiled, compile},
+    plan::{Action, Change, Plan, plan_definition, plan_instance},
     render::{Outcome, render, to_dot, to_mermaid, to_svg},
 };
 use orlop_controllers::runtime::Manager;
@@ -56,7 +54,7 @@ enum Command {
         #[arg(long, value_enum, default_value_t)]
         rights: Rights,
     },
-    /// Check a definition without a cluster. Kinds whose CRD is not given are not type-checked.
+    /// Check definitions without a cluster. Custom kinds whose CRD or definition is not given are not type-checked.
     Validate(Files),
     /// Print the manifests of an instance without a cluster.
     Render {
@@ -66,7 +64,7 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         instance: PathBuf,
     },
-    /// Draw a definition's graph.
+    /// Draw the graphs of definitions.
     Graph {
         #[command(flatten)]
         files: Files,
@@ -84,10 +82,10 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct Files {
-    /// File with the definition.
+    /// File with the definition, or several.
     #[arg(short, long, value_name = "FILE")]
     file: PathBuf,
-    /// File with CRDs of kinds that templates use. May be given several times.
+    /// File with CRDs, or definitions, of kinds that templates use. May be given several times.
     #[arg(long, value_name = "FILE")]
     crds: Vec<PathBuf>,
 }
@@ -102,32 +100,48 @@ impl Compose {
                 print_all(&install::manifests(&namespace, &image, rights))?;
             }
             Command::Validate(files) => {
-                files.build()?;
-                println!("Validation successful! The ResourceGraphDefinition is valid.");
+                for _ in files.build()? {
+                    println!("Validation successful! The ResourceGraphDefinition is valid.");
+                }
             }
             Command::Render { files, instance } => {
                 let built = files.build()?;
                 for instance in read(&instance)? {
-                    print_rendered(&built, &instance)?;
+                    let text = |field: &str| instance[field].as_str().unwrap_or_default();
+                    let (version, kind) = (text("apiVersion"), text("kind"));
+                    let definition = built.iter().find(|built| {
+                        built.graph.gvk.api_version() == version && built.graph.gvk.kind == kind
+                    });
+                    let definition = definition.with_context(|| {
+                        format!("no ResourceGraphDefinition defines {version}, Kind={kind}")
+                    })?;
+                    print_rendered(definition, &instance)?;
                 }
             }
             Command::Graph { files, format } => {
-                let graph = files.build()?.graph;
-                let picture = match format.as_str() {
-                    "dot" => to_dot(&graph),
-                    "svg" => to_svg(&graph),
-                    _ => to_mermaid(&graph),
-                };
-                print!("{picture}");
+                for built in files.build()? {
+                    let picture = match format.as_str() {
+                        "dot" => to_dot(&built.graph),
+                        "svg" => to_svg(&built.graph),
+                        _ => to_mermaid(&built.graph),
+                    };
+                    print!("{picture}");
+                }
             }
             Command::Plan { file } => {
                 let client = client().await?;
                 for object in read(&file)? {
-                    let plans = match object["kind"].as_str() {
-                        Some("ResourceGraphDefinition") => plan_definition(client.clone(), &object).await?,
-                        _ => vec![plan_instance(client.clone(), &object).await?],
-                    };
-                    plans.iter().for_each(print_plan);
+                    if object["kind"] == "ResourceGraphDefinition" {
+                        let plan = plan_definition(client.clone(), &object).await?;
+                        println!("{}", object["metadata"]["name"].as_str().unwrap_or_default());
+                        for line in &plan.breaking {
+                            println!("  ! breaking change, refused unless it is allowed: {line}");
+                        }
+                        print_change(&plan.crd);
+                        plan.instances.iter().for_each(print_plan);
+                    } else {
+                        print_plan(&plan_instance(client.clone(), &object).await?);
+                    }
                 }
             }
         }
@@ -149,22 +163,28 @@ pub(crate) fn register(manager: &mut Manager, settings: Settings, metrics: Metri
 }
 
 impl Files {
-    fn build(&self) -> anyhow::Result<Built> {
-        let definition = read(&self.file)?.into_iter().next().context("the file is empty")?;
-        if definition["kind"] != "ResourceGraphDefinition" {
+    /// Compiles the definitions of the file.
+    fn build(&self) -> anyhow::Result<Vec<Built>> {
+        let is_definition = |document: &Value| document["kind"] == "ResourceGraphDefinition";
+        let (definitions, mut others): (Vec<Value>, Vec<Value>) =
+            read(&self.file)?.into_iter().partition(is_definition);
+        if definitions.is_empty() {
             bail!("{} holds no ResourceGraphDefinition", self.file.display());
         }
-        let spec = DefinitionSpec::from_json(&definition["spec"]).map_err(anyhow::Error::msg)?;
-        let mut kinds = Kinds::new();
         for file in &self.crds {
-            let found = read(file)?.iter().flat_map(kinds_of_crd).collect::<Vec<Kind>>();
-            kinds.extend(found.into_iter().map(|kind| (kind.gvk.clone(), Arc::new(kind))));
+            others.extend(read(file)?);
         }
-        for gvk in required_kinds(&spec) {
-            kinds.entry(gvk.clone()).or_insert_with(|| Arc::new(untyped_kind(gvk)));
+        let several = definitions.len() > 1;
+        let mut built = Vec::new();
+        let mut faults = Vec::new();
+        for Compiled { name, result } in compile(&definitions, &others) {
+            match result {
+                Ok(one) => built.push(one),
+                Err(error) if several => faults.push(format!("{name}: {error}")),
+                Err(error) => faults.push(error),
+            }
         }
-        let name = definition["metadata"]["name"].as_str().unwrap_or_default();
-        Ok(build(name, &spec, &kinds, Limits::default())?)
+        if faults.is_empty() { Ok(built) } else { bail!(faults.join("\n")) }
     }
 }
 
@@ -184,7 +204,7 @@ fn print_all(objects: &[Value]) -> anyhow::Result<()> {
 }
 
 fn print_rendered(built: &Built, instance: &Value) -> anyhow::Result<()> {
-    for node in render(&built.graph, instance) {
+    for node in render(built, instance).map_err(anyhow::Error::msg)? {
         match node.outcome {
             Outcome::Manifests(manifests) => print_all(&manifests)?,
             Outcome::Skipped => println!("---\n# {}: skipped", node.id),
@@ -201,17 +221,21 @@ fn print_plan(plan: &Plan) {
     for line in &plan.now {
         println!("  ! {line}");
     }
-    for change in &plan.changes {
-        let sign = match change.action {
-            Action::Create => '+',
-            Action::Change => '~',
-            Action::Keep => '=',
-            Action::Delete => '-',
-            Action::Wait => '?',
-        };
-        println!("  {sign} {}", change.object);
-        for field in &change.fields {
-            println!("      {field}");
-        }
+    plan.changes.iter().for_each(print_change);
+}
+
+fn print_change(change: &Change) {
+    let sign = match change.action {
+        Action::Create => '+',
+        Action::Change => '~',
+        Action::Keep => '=',
+        Action::Delete => '-',
+        Action::Retain => 'o',
+        Action::Wait => '?',
+        Action::Refuse => '!',
+    };
+    println!("  {sign} {}", change.object);
+    for field in &change.fields {
+        println!("      {field}");
     }
 }

@@ -156,17 +156,41 @@ async fn apply_items(context: &Context, node: &Node, items: &[Item]) -> Applied 
         items.iter().enumerate().map(|(at, item)| apply_item(context, node, item, at, count)).collect();
     let results: Vec<_> = stream::iter(work).buffered(PARALLEL).collect().await;
     let mut applied = Applied::default();
-    for result in results {
-        match result {
+    for (result, item) in results.into_iter().zip(items) {
+        let problem = match result {
             Ok((object, key, child)) => {
                 applied.objects.push(object);
                 applied.children.push((key, child));
+                continue;
             }
-            Err(Problem::Failed(error)) => applied.errors.push(error),
-            Err(Problem::Deleting(text, seen)) => applied.deleting = applied.deleting.or(Some((text, seen))),
+            Err(problem) => problem,
+        };
+        // An object that could not be changed is still there, and the status still tells of it.
+        applied.objects.extend(context.members.get(&child_key(&node.kind.gvk, item)).cloned());
+        match problem {
+            Problem::Failed(error) => applied.errors.push(error),
+            Problem::Deleting(text, seen) => applied.deleting = applied.deleting.or(Some((text, seen))),
         }
     }
     applied
+}
+
+/// Returns why an object may not be taken over, if it may not.
+pub(crate) fn refusal(node: &Node, live: &Json, place: &str, applyset: &str) -> Option<String> {
+    let owner = live.pointer("/metadata/labels").and_then(|labels| labels.get(names::PART_OF)?.as_str());
+    match owner {
+        Some(owner) if owner == applyset => None,
+        Some(owner) if node.lifecycle.adopt != Adopt::Always => Some(format!(
+            "resource belongs to a different ApplySet: {place} ({}) belongs to ApplySet \"{owner}\", cannot reassign \
+             to \"{applyset}\"",
+            node.kind.gvk
+        )),
+        None if node.lifecycle.adopt == Adopt::Never => Some(format!(
+            "node \"{}\": {} {place} exists already and lifecycle.adopt is Never",
+            node.id, node.kind.gvk.kind
+        )),
+        _ => None,
+    }
 }
 
 enum Problem {
@@ -222,26 +246,8 @@ async fn apply_item(
             );
             return Err(Problem::Deleting(text, owner == Some(&context.applyset)));
         }
-        match owner {
-            Some(owner) if owner == context.applyset => {}
-            Some(owner) if node.lifecycle.adopt != Adopt::Always => {
-                return Err(Problem::Failed(format!(
-                    "resource belongs to a different ApplySet: {} ({}) belongs to ApplySet \"{owner}\", cannot reassign \
-                     to \"{}\"",
-                    place(),
-                    node.kind.gvk,
-                    context.applyset
-                )));
-            }
-            None if node.lifecycle.adopt == Adopt::Never => {
-                return Err(Problem::Failed(format!(
-                    "node \"{}\": {} {} exists already and lifecycle.adopt is Never",
-                    node.id,
-                    node.kind.gvk.kind,
-                    place()
-                )));
-            }
-            _ => {}
+        if let Some(refusal) = refusal(node, live, &place(), &context.applyset) {
+            return Err(Problem::Failed(refusal));
         }
         // Nothing changed on either side since it was applied: no need to write.
         let version = version_of(live);

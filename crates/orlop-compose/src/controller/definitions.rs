@@ -72,12 +72,15 @@ impl Controller {
             Ok(built) => built,
             Err(error) => {
                 report.conditions.set(ACCEPTED, Status::False, "InvalidResourceGraph", &error.to_string());
-                if let BuildError::MissingKind { .. } = error {
+                let missing = matches!(error, BuildError::MissingKind { .. });
+                if missing {
                     self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone());
                 }
                 self.serve_last_good(&name, &uid, &revisions).await?;
+                self.report_served(&name, &mut report);
                 self.write_report(definition, report).await?;
-                return Ok(Action::Done);
+                // kube-apiserver publishes the schema of a kind some time after the last event of its CRD.
+                return Ok(if missing { Action::Requeue } else { Action::Done });
             }
         };
         report.conditions.set(ACCEPTED, Status::True, "Valid", "resource graph and schema are valid");
@@ -92,6 +95,7 @@ impl Controller {
                 self.metrics.count(Count::ActivationDeferred, &[]);
                 report.conditions.set(KIND, Status::False, "Failed", &error);
                 self.serve_last_good(&name, &uid, &revisions).await?;
+                self.report_served(&name, &mut report);
                 self.write_report(definition, report).await?;
                 return Ok(Action::Done);
             }
@@ -129,13 +133,20 @@ impl Controller {
                 issued
             }
         };
-        let text = format!("revision {} compiled and active", revision.number);
-        report.conditions.set(REVISIONS, Status::True, "Resolved", &text);
         self.serve(built.graph, revision.number, &hash, &uid);
+        self.report_served(&name, &mut report);
         report.conditions.set(CONTROLLER, Status::True, "Running", "controller is running");
         self.write_report(definition, report).await?;
         self.collect_revisions(&revisions).await;
         Ok(Action::Done)
+    }
+
+    /// Reports the revision that is served, which may be older than the definition.
+    fn report_served(&self, name: &str, report: &mut Report) {
+        if let Some(served) = self.served_by(name) {
+            let text = format!("revision {} compiled and active", served.revision);
+            report.conditions.set(REVISIONS, Status::True, "Resolved", &text);
+        }
     }
 
     async fn compile(

@@ -342,10 +342,6 @@ impl Work<'_> {
 
     /// Deletes members that nobody wishes for any more, higher waves first.
     async fn prune(&self, context: &Context, pass: &Pass) -> Result<Pruned> {
-        let state_of = |id: &str| {
-            let index = self.graph.nodes.iter().position(|node| node.id == id)?;
-            pass.states.get(index)
-        };
         let mut waves: BTreeMap<usize, Vec<(&ChildKey, &Json)>> = BTreeMap::new();
         for (key, member) in &context.members {
             let label = |label: &str| {
@@ -353,7 +349,7 @@ impl Work<'_> {
             };
             let node = label(names::NODE_ID).unwrap_or_default();
             // The objects of a node that waits stay as they are.
-            if pass.desired.contains(key) || state_of(node).is_some_and(|state| !state.is_resolved()) {
+            if pass.desired.contains(key) || !pass.can_prune(node) {
                 continue;
             }
             // Nodes that left the graph go first.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use orlop_api::labels::Selector;
@@ -63,6 +63,8 @@ pub(crate) enum Subscription {
 #[derive(Debug, Default)]
 struct Memory {
     children: HashMap<ChildKey, Child>,
+    /// Hashes of the children in the index of owners.
+    indexed: Vec<u64>,
     /// The instance's own metadata after the last pass.
     seen: Option<Seen>,
     running: bool,
@@ -88,6 +90,8 @@ pub(crate) struct Memories {
 #[derive(Debug, Default)]
 struct State {
     instances: HashMap<InstanceKey, Memory>,
+    /// Instances by the hashes of their children: a child whose labels somebody changed is still known.
+    owners: HashMap<u64, Arc<InstanceKey>>,
     external: HashMap<Gvk, HashMap<InstanceKey, Vec<Subscription>>>,
 }
 
@@ -137,10 +141,19 @@ impl Memories {
         seen: Option<Seen>,
     ) -> bool {
         let mut state = self.lock();
-        let Some(memory) = state.instances.get_mut(key) else { return false };
+        let State { instances, owners, .. } = &mut *state;
+        let Some(memory) = instances.get_mut(key) else { return false };
         memory.running = false;
         memory.children = children;
         memory.seen = seen;
+        let mut hashes: Vec<u64> = memory.children.keys().map(child_hash).collect();
+        hashes.sort_unstable();
+        if hashes != memory.indexed {
+            let owner = Arc::new(key.clone());
+            disown(owners, key, &memory.indexed);
+            owners.extend(hashes.iter().map(|hash| (*hash, owner.clone())));
+            memory.indexed = hashes;
+        }
         let news = std::mem::take(&mut memory.news);
         news.iter().any(|news| match news {
             News::Child { key, version } => is_news(memory.children.get(key), version),
@@ -150,7 +163,13 @@ impl Memories {
 
     /// Forgets an instance.
     pub(crate) fn forget(&self, key: &InstanceKey) {
-        if self.lock().instances.remove(key).is_some() {
+        let mut state = self.lock();
+        let forgotten = state.instances.remove(key);
+        if let Some(memory) = &forgotten {
+            disown(&mut state.owners, key, &memory.indexed);
+        }
+        drop(state);
+        if forgotten.is_some() {
             self.metrics.change(Level::InstanceWatches, &[("parent_gvr", &key.parent())], -1);
         }
         self.subscribe(key, BTreeMap::new());
@@ -176,6 +195,12 @@ impl Memories {
             return false;
         }
         is_news(memory.children.get(&key), version)
+    }
+
+    /// Returns the instance that has a child, whatever the child's labels say.
+    pub(crate) fn owner(&self, child: &ChildKey) -> Option<InstanceKey> {
+        let state = self.lock();
+        state.owners.get(&child_hash(child)).map(|owner| (**owner).clone())
     }
 
     /// Returns instances with children of a group-kind that a complete list did not name.
@@ -262,6 +287,21 @@ impl Memories {
         let state = self.lock();
         state.external.get(gvk).into_iter().flat_map(HashMap::keys).cloned().collect()
     }
+}
+
+/// Removes an instance's children from the index, except those that another instance has by now.
+fn disown(owners: &mut HashMap<u64, Arc<InstanceKey>>, key: &InstanceKey, hashes: &[u64]) {
+    for hash in hashes {
+        if owners.get(hash).is_some_and(|owner| **owner == *key) {
+            owners.remove(hash);
+        }
+    }
+}
+
+fn child_hash(child: &ChildKey) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    child.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Returns true if an event is newer than what a pass saw.

@@ -22,7 +22,7 @@ use orlop_api::time::Time;
 use orlop_client::watcher::Event;
 use orlop_controllers::runtime::{Action, Context, EventForm, Recorder, WorkQueue};
 
-pub(crate) use self::apply::{child_labels, complete, selector_text};
+pub(crate) use self::apply::{child_labels, complete, refusal, selector_text};
 pub(crate) use self::memory::InstanceKey;
 use self::memory::{ChildKey, Memories, Seen};
 use self::watches::{Metadata, Selection, Watches};
@@ -369,12 +369,13 @@ impl Controller {
             if let Some(listed) = listed.as_mut() {
                 listed.insert((object.metadata.namespace.clone(), name.clone()));
             }
-            let Some(instance) = instance_of(&object) else { return };
             let child = ChildKey {
                 group_kind: group_kind.clone(),
                 namespace: object.metadata.namespace.clone(),
                 name,
             };
+            // Labels may have been changed by others, which is drift as well.
+            let Some(instance) = this.memories.owner(&child).or_else(|| instance_of(&object)) else { return };
             let version = object.metadata.resource_version.as_deref().unwrap_or_default();
             this.metrics.count(Count::Route, &[("gvr", &gvr)]);
             if this.memories.observe_child(&instance, child, version) {
@@ -444,7 +445,7 @@ fn revision_resource() -> Resource {
     Resource { gvk, plural: "graphrevisions".to_owned(), namespaced: false }
 }
 
-fn crd_resource() -> Resource {
+pub(crate) fn crd_resource() -> Resource {
     let gvk = Gvk::new("apiextensions.k8s.io/v1", "CustomResourceDefinition");
     Resource { gvk, plural: "customresourcedefinitions".to_owned(), namespaced: false }
 }

@@ -9,6 +9,7 @@ use serde_json::Value as Json;
 
 use super::apply::{Applied, Context, child_key, selector_text};
 use super::memory::{Child, ChildKey, Subscription};
+use crate::cluster::Resource;
 use crate::expression::{Failure, Scope};
 use crate::graph::{Graph, Ready, Role, Target, include, ready, resolve};
 use crate::kinds::Gvk;
@@ -84,6 +85,8 @@ pub(super) struct Pass {
     pub(super) children: HashMap<ChildKey, Child>,
     pub(super) subscriptions: BTreeMap<Gvk, Vec<Subscription>>,
     targets: Vec<Option<Target>>,
+    /// Nodes all of whose objects exist, though some could not be changed.
+    present: Vec<bool>,
 }
 
 impl Pass {
@@ -93,6 +96,7 @@ impl Pass {
         Self {
             states: vec![NodeState::Unresolved; count],
             targets: vec![None; count],
+            present: vec![false; count],
             desired: HashSet::new(),
             children: HashMap::new(),
             subscriptions: BTreeMap::new(),
@@ -159,6 +163,15 @@ impl Pass {
         start
     }
 
+    /// Returns true if objects of the node that it does not want can go: it is known what it wants, and all of that
+    /// exists. An object is never removed before the one that takes its place is there.
+    pub(super) fn can_prune(&self, id: &str) -> bool {
+        match self.context.graph.nodes.iter().position(|node| node.id == id) {
+            Some(index) => self.states[index].is_resolved() || self.present[index],
+            None => true,
+        }
+    }
+
     /// Namespaces and names of the objects that a node wants or reads by name.
     pub(super) fn wanted(&self, id: &str) -> Vec<(Option<&str>, &str)> {
         let index = self.context.graph.nodes.iter().position(|node| node.id == id);
@@ -197,7 +210,7 @@ impl Pass {
                 NodeState::Synced | NodeState::Skipped => {}
                 state if under_way(state) => return None,
                 state => {
-                    let gvr = format!("{}, Resource={}", node.kind.gvk.api_version(), node.kind.plural);
+                    let gvr = Resource::from(&*node.kind);
                     let reason = state.reason().unwrap_or_default();
                     // A chain of waiting nodes tells its root once.
                     let reason = reason.rsplit(" not ready: ").next().unwrap_or(reason);
@@ -219,7 +232,7 @@ impl Pass {
         }
         let unavailable = |failure: Failure| match failure {
             Failure::Pending(message) => {
-                let gvr = format!("{}, Resource={}", node.kind.gvk.api_version(), node.kind.plural);
+                let gvr = Resource::from(&*node.kind);
                 NodeState::Waiting(format!(
                     "waiting for unresolved resource: gvr \"{gvr}\": {message} (data pending)"
                 ))
@@ -244,6 +257,8 @@ impl Pass {
             Target::Managed(items) => items.len(),
             _ => applied.objects.len(),
         };
+        self.present[index] =
+            node.role.is_managed() && applied.deleting.is_none() && applied.objects.len() == wanted;
         let complete = applied.errors.is_empty() && applied.deleting.is_none() && applied.missing.is_none();
         if complete || !applied.objects.is_empty() {
             self.observed[index] = match node.role.is_list() {

@@ -127,12 +127,12 @@ impl Controller {
 
 fn read(object: &Json) -> Option<Revision> {
     let text = |pointer: &str| object.pointer(pointer).and_then(Json::as_str).map(str::to_owned);
-    let labels = object.pointer("/metadata/labels");
-    let hash = labels.and_then(|labels| labels.get(names::REVISION_HASH)).and_then(Json::as_str);
+    let spec = object.pointer("/spec/snapshot/spec")?.clone();
     Some(Revision {
         number: object.pointer("/spec/revision")?.as_i64()?,
-        hash: hash.unwrap_or_default().to_owned(),
-        spec: object.pointer("/spec/snapshot/spec")?.clone(),
+        // Of the snapshot, not the label: kro counts in another way, and its revisions are not issued again.
+        hash: DefinitionSpec::from_json(&spec).map(|spec| spec.hash()).unwrap_or_default(),
+        spec,
         name: text("/metadata/name")?,
         uid: text("/metadata/uid")?,
         owner: object

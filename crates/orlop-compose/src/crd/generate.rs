@@ -60,7 +60,7 @@ pub fn generate(spec: &DefinitionSpec, built: &Built, uid: &str) -> Json {
     })
 }
 
-/// The author's status with `state`, `conditions` and `resources`, unless the author named them.
+/// The author's status with `state` and `conditions`, unless the author named them, and room for `managedResources`.
 fn with_own_fields(status: &Json) -> Json {
     let mut status = status.clone();
     if !status.get("properties").is_some_and(Json::is_object) {
@@ -73,12 +73,9 @@ fn with_own_fields(status: &Json) -> Json {
     if let Some(properties) = status.get_mut("properties").and_then(Json::as_object_mut) {
         properties.entry("state").or_insert_with(|| text.clone());
         properties.entry("conditions").or_insert_with(|| json!({"type": "array", "items": condition}));
-        properties.entry("managedResources").or_insert_with(|| {
-            json!({"type": "array", "items": {"type": "object", "properties": {
-                "id": text, "state": text, "apiVersion": text, "kind": text, "namespace": text, "name": text,
-                "message": text, "since": text, "nextRetryTime": text}}})
-        });
     }
+    status["description"] = json!(names::STATUS_DESCRIPTION);
+    status["x-kubernetes-preserve-unknown-fields"] = json!(true);
     status
 }
 

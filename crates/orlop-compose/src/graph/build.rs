@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use orlop_cel::{Env, Schema, Type};
+use orlop_regex::go_quote::quote;
 use serde_json::{Value as Json, json};
 
 use super::template::{Draft, Template};
@@ -280,27 +281,27 @@ impl<'d> Parts<'d> {
         })
     }
 
-    /// Returns the identifiers that expressions of the node read, with a name for each place.
-    fn identifiers(&self) -> impl Iterator<Item = (String, &Identifiers)> {
+    /// Returns the identifiers that expressions of the node read, with a name for each place and its text.
+    fn identifiers(&self) -> impl Iterator<Item = (String, &str, &Identifiers)> {
         let slots = self.draft.slots.iter();
         let slots = slots.map(|slot| {
-            (format!("expression \"{}\" at path \"{}\"", slot.text, slot.path), &slot.identifiers)
+            let place = format!("expression {} at path {}", quote(&slot.source), quote(&slot.path));
+            (place, slot.source.as_str(), &slot.identifiers)
         });
-        let include = self
-            .include_when
-            .iter()
-            .map(|(text, found)| (format!("includeWhen expression \"{text}\""), found));
-        let each = self
-            .for_each
-            .iter()
-            .map(|(name, text, found)| (format!("forEach iterator \"{name}\" expression \"{text}\""), found));
+        let include = self.include_when.iter();
+        let include = include
+            .map(|(text, found)| (format!("includeWhen expression {}", quote(text)), text.as_str(), found));
+        let each = self.for_each.iter().map(|(name, text, found)| {
+            let place = format!("forEach iterator \"{name}\" expression {}", quote(text));
+            (place, text.as_str(), found)
+        });
         slots.chain(include).chain(each)
     }
 
     /// The nodes that this one reads.
     fn data_dependencies(&self) -> BTreeSet<String> {
         let mut ids: BTreeSet<String> =
-            self.identifiers().flat_map(|(_, found)| found.variables.iter().cloned()).collect();
+            self.identifiers().flat_map(|(_, _, found)| found.variables.iter().cloned()).collect();
         ids.remove("schema");
         for (name, _, _) in &self.for_each {
             ids.remove(name);
@@ -322,7 +323,7 @@ impl<'d> Parts<'d> {
         let mut item_env = env.extend();
         for (name, text, _) in &self.for_each {
             let expression = Expression::compile(env, text).map_err(|error| {
-                format!("node \"{id}\": forEach iterator \"{name}\" expression \"{text}\": {error}")
+                format!("node \"{id}\": forEach iterator \"{name}\" expression {}: {error}", quote(text))
             })?;
             item_env = match expression.result_type() {
                 Type::List(item) => match &**item {
@@ -395,7 +396,7 @@ fn dependencies(parts: &[Parts<'_>]) -> Result<Dag, String> {
     for part in parts {
         let id = &part.resource.id;
         let iterators: BTreeSet<&str> = part.for_each.iter().map(|(name, _, _)| name.as_str()).collect();
-        for (place, found) in part.identifiers() {
+        for (place, text, found) in part.identifiers() {
             if found.runtime {
                 return Err(format!(
                     "resource \"{id}\": {place}: runtime is only available in status.conditions expressions"
@@ -404,10 +405,11 @@ fn dependencies(parts: &[Parts<'_>]) -> Result<Dag, String> {
             let known = |name: &str| name == "schema" || ids.contains(name) || iterators.contains(name);
             let unknown: Vec<&str> =
                 found.variables.iter().map(String::as_str).filter(|name| !known(name)).collect();
-            if !unknown.is_empty() {
+            if let Some(first) = unknown.first() {
+                let caret = point_at(text, first);
                 let unknown = unknown.join(" ");
                 return Err(format!(
-                    "resource \"{id}\": {place}: references unknown identifiers: [{unknown}]"
+                    "resource \"{id}\": {place}: references unknown identifiers: [{unknown}]{caret}"
                 ));
             }
         }
@@ -454,6 +456,21 @@ fn dependencies(parts: &[Parts<'_>]) -> Result<Dag, String> {
     Ok(dag)
 }
 
+/// Shows the line of a text that has a name, and a caret below it, as the checker's errors do.
+fn point_at(text: &str, name: &str) -> String {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let column = |line: &str| {
+        let found = line.match_indices(name).find(|(at, _)| {
+            let before = line[..*at].chars().next_back();
+            let after = line[at + name.len()..].chars().next();
+            !before.is_some_and(|c| is_word(c) || c == '.') && !after.is_some_and(is_word)
+        });
+        found.map(|(at, _)| line[..at].chars().count())
+    };
+    let found = text.lines().find_map(|line| Some((line, column(line)?)));
+    found.map(|(line, column)| format!("\n | {line}\n | {}^", ".".repeat(column))).unwrap_or_default()
+}
+
 fn parse_standalone(what: &str, text: &str) -> Result<(String, Identifiers), String> {
     let expression = standalone(text)
         .map_err(|error| format!("failed to parse {what} expressions: {error}"))?
@@ -462,7 +479,7 @@ fn parse_standalone(what: &str, text: &str) -> Result<(String, Identifiers), Str
         })?;
     let ast = environment()
         .parse(&expression)
-        .map_err(|error| format!("failed to parse {what} expression \"{expression}\": {error}"))?;
+        .map_err(|error| format!("failed to parse {what} expression {}: {error}", quote(&expression)))?;
     let identifiers = Identifiers::of(&ast);
     if identifiers.omit {
         return Err("omit() can only be used in resource template expressions".to_owned());
@@ -472,13 +489,14 @@ fn parse_standalone(what: &str, text: &str) -> Result<(String, Identifiers), Str
 
 fn compile_condition(env: &Env, what: &str, id: &str, text: &str) -> Result<Expression, String> {
     let expression = Expression::compile(env, text).map_err(|error| {
-        format!("failed to compile {what} expression \"{text}\" in resource \"{id}\": {error}")
+        format!("failed to type-check {what} expression {} in resource \"{id}\": {error}", quote(text))
     })?;
     let result = expression.result_type();
     if is_assignable(result, &Type::Bool).is_err() || *result == Type::Null {
         return Err(format!(
-            "{what} expression \"{text}\" in resource \"{id}\" must return bool or optional_type(bool), but returns \
-             \"{result}\""
+            "{what} expression {} in resource \"{id}\" must return bool or optional_type(bool), but returns \
+             \"{result}\"",
+            quote(text)
         ));
     }
     Ok(expression)

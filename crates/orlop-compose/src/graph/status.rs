@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use orlop_cel::Env;
+use orlop_regex::go_quote::quote;
 use serde_json::{Map, Value as Json, json};
 
 use super::conditions::{self, ConditionEntry};
@@ -77,9 +78,9 @@ pub(super) fn build(
         let unknown: Vec<&str> = variables.filter(|name| !known(name)).collect();
         if !unknown.is_empty() {
             return Err(prefixed(format!(
-                "status field \"{}\" expression \"{}\": references unknown identifiers: [{}]",
+                "status field \"{}\" expression {}: references unknown identifiers: [{}]",
                 slot.path,
-                slot.text,
+                quote(&slot.source),
                 unknown.join(" ")
             )));
         }
@@ -90,18 +91,11 @@ pub(super) fn build(
             ));
         }
     }
-    let texts: Vec<(String, String)> =
-        draft.slots.iter().map(|slot| (slot.path.clone(), slot.text.clone())).collect();
     let template = draft.compile(env, "status").map_err(|error| {
         // The template's own text names a template; here it is the status.
-        prefixed(match texts.iter().find(|(path, _)| error.contains(&format!("at path \"{path}\""))) {
-            Some(_) => error.replacen(
-                "failed to compile template expression",
-                "failed to type-check status expression",
-                1,
-            ),
-            None => error,
-        })
+        let (own, named) =
+            ("failed to compile template expression", "failed to type-check status expression");
+        prefixed(error.replacen(own, named, 1))
     })?;
     let mut types = template.expressions().iter().map(|expression| schema_of_type(expression.result_type()));
     let mut schema = infer(&manifest, &mut types);

@@ -1,11 +1,12 @@
 //! Templates: manifests with expressions in them, compiled once and filled in per instance.
 
 use orlop_cel::{Env, Schema, Type};
+use orlop_regex::go_quote::quote;
 use serde_json::{Map, Value as Json};
 
 use crate::expression::{
-    Expression, Failure, Identifiers, Scope, environment, is_assignable, literal_type_name, to_cel,
-    types_of_schema,
+    Expression, Failure, Identifiers, Scope, environment, is_assignable, literal_type_name, standalone,
+    to_cel, types_of_schema,
 };
 
 /// Objects nested deeper than this are refused; the server refuses them as well.
@@ -16,8 +17,10 @@ const DEPTH_MAX: usize = 128;
 pub(crate) struct Slot {
     /// Where it stands: `spec.containers[0].image`.
     pub(crate) path: String,
-    /// The expression.
+    /// The expression as CEL.
     pub(crate) text: String,
+    /// The expression as errors show it: a text that holds expressions stands as the author wrote it.
+    pub(crate) source: String,
     /// The type that the field has.
     pub(crate) expected: Type,
     /// True if it stands for a key of a map rather than a value.
@@ -53,8 +56,8 @@ enum Name {
 #[derive(Clone, Debug)]
 pub(crate) struct Template {
     expressions: Vec<Expression>,
-    /// Where each expression stands.
-    paths: Vec<String>,
+    /// Path of each expression, and its text as errors show it.
+    places: Vec<(String, String)>,
     root: Piece,
 }
 
@@ -80,24 +83,25 @@ impl Draft {
         for slot in &self.slots {
             let expression = Expression::compile(env, &slot.text).map_err(|error| {
                 format!(
-                    "failed to compile template expression \"{}\" at path \"{}\": {error}",
-                    slot.text, slot.path
+                    "failed to compile template expression {} at path {}: {error}",
+                    quote(&slot.source),
+                    quote(&slot.path)
                 )
             })?;
             let result = expression.result_type();
             if let Err(why) = is_assignable(result, &slot.expected) {
-                let nested = matches!(result, Type::List(_) | Type::Map(..) | Type::Object(_));
-                let why = if nested { format!(": {why}") } else { String::new() };
                 return Err(format!(
-                    "type mismatch in {place} at path \"{}\": expression \"{}\" returns type \"{result}\" but \
-                     expected \"{}\"{why}",
-                    slot.path, slot.text, slot.expected
+                    "type mismatch in {place} at path {}: expression {} returns type \"{result}\" but expected \
+                     \"{}\": {why}",
+                    quote(&slot.path),
+                    quote(&slot.source),
+                    slot.expected
                 ));
             }
             expressions.push(expression);
         }
-        let paths = self.slots.into_iter().map(|slot| slot.path).collect();
-        Ok(Template { expressions, paths, root: self.root })
+        let places = self.slots.into_iter().map(|slot| (slot.path, slot.source)).collect();
+        Ok(Template { expressions, places, root: self.root })
     }
 }
 
@@ -156,16 +160,19 @@ impl Reader {
         path: &str,
         is_key: bool,
     ) -> Result<Option<usize>, String> {
-        let Some(text) = to_cel(text).map_err(|error| format!("{error} at path {path}"))? else {
+        let misplaced = |error: String| format!("{error} at path {path}");
+        let Some(cel) = to_cel(text).map_err(misplaced)? else {
             return Ok(None);
         };
-        let ast = environment()
-            .parse(&text)
-            .map_err(|error| format!("failed to parse expression \"{text}\" at path \"{path}\": {error}"))?;
+        let source = standalone(text).map_err(misplaced)?.unwrap_or_else(|| text.to_owned());
+        let ast = environment().parse(&cel).map_err(|error| {
+            format!("failed to parse expression {} at path {}: {error}", quote(&source), quote(path))
+        })?;
         let identifiers = Identifiers::of(&ast);
         self.slots.push(Slot {
             path: path.to_owned(),
-            text,
+            text: cel,
+            source,
             expected: expected.clone(),
             is_key,
             identifiers,
@@ -245,9 +252,10 @@ impl Template {
     fn evaluate(&self, slot: usize, scope: &Scope<'_>) -> Result<Option<Json>, Failure> {
         let Some(expression) = self.expressions.get(slot) else { return Ok(None) };
         expression.evaluate(scope).map_err(|failure| {
-            let path = self.paths.get(slot).map(String::as_str).unwrap_or_default();
+            let (path, source) =
+                self.places.get(slot).map(|(path, source)| (&**path, &**source)).unwrap_or_default();
             let message =
-                format!("expression \"{}\" at path \"{path}\": {}", expression.text, failure.message());
+                format!("expression {} at path {}: {}", quote(source), quote(path), failure.message());
             match failure {
                 // Nothing that the cluster does brings a field of the instance's spec.
                 Failure::Pending(_) if expression.variables.iter().any(|name| name != "schema") => {

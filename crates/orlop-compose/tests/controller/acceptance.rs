@@ -384,6 +384,25 @@ async fn revisions_are_immutable_numbered_without_gaps_and_adopted() -> anyhow::
 }
 
 #[tokio::test]
+async fn revisions_that_kro_made_are_not_issued_again() -> anyhow::Result<()> {
+    let mut harness = Harness::start().await?;
+    harness.apply_json(&app(json!([map("a", "${schema.spec.name}", json!({}))]))).await?;
+    harness.definition("app", "Active").await?;
+    // kro's hash of the same spec is another.
+    let at = (REVISIONS.0, REVISIONS.1, "app-r00001");
+    let hash = json!({"kro.run/graph-revision-hash": "0123456789abcdef"});
+    harness.patch(at, json!({"metadata": {"labels": hash}})).await?;
+    harness.restart();
+    // Once the next controller serves the kind, it has decided about revisions.
+    harness.apply_json(&instance("App", "i", json!({"name": "n"}))).await?;
+    harness.instance("App", "i", "ACTIVE").await?;
+    assert_eq!(harness.list(REVISIONS.0, REVISIONS.1, None).await?.len(), 1);
+    let rgd = harness.definition("app", "Active").await?;
+    assert_eq!(rgd["status"]["lastIssuedRevision"], 1);
+    Ok(())
+}
+
+#[tokio::test]
 async fn revisions_that_kro_made_lose_their_finalizer_when_deleted() -> anyhow::Result<()> {
     let harness = Harness::start().await?;
     harness.apply_json(&app(json!([]))).await?;

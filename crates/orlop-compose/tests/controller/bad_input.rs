@@ -184,6 +184,38 @@ async fn refusal_by_admission_is_told_and_tried_again() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
+async fn object_that_cannot_be_changed_stays_in_the_status() -> anyhow::Result<()> {
+    let harness = Harness::start().await?;
+    let mut parts = map("parts", "${'part-' + name}", json!({"v": "${schema.spec.value}"}));
+    parts["forEach"] = json!([{"name": "${schema.spec.names}"}]);
+    parts["template"]["immutable"] = json!(true);
+    let spec = json!({"value": "string", "names": "[]string"});
+    harness
+        .apply_json(&definition("set", "Set", spec, json!({"count": "${parts.size()}"}), json!([parts])))
+        .await?;
+    harness.definition("set", "Active").await?;
+    harness.apply_json(&instance("Set", "s", json!({"value": "1", "names": ["a", "b"]}))).await?;
+    harness.instance("Set", "s", "ACTIVE").await?;
+    harness.apply_json(&instance("Set", "s", json!({"value": "2", "names": ["a", "b", "c"]}))).await?;
+    let s = harness.instance("Set", "s", "ERROR").await?;
+    assert!(message(&s).contains("field is immutable"), "{s}");
+    assert_eq!(s["status"]["count"], 3, "the new one, and two that could not be changed");
+    // All that is wanted exists, so what is not wanted goes all the same.
+    harness.apply_json(&instance("Set", "s", json!({"value": "3", "names": ["a", "c"]}))).await?;
+    harness.gone("v1", "ConfigMap", "part-b").await?;
+    // The place of an object is not cleared before the other one is there.
+    harness.apply_json(&instance("Set", "s", json!({"value": "3", "names": ["a", "NO"]}))).await?;
+    harness
+        .until("the new item is refused", async || {
+            let s = harness.get(KRO, "Set", "s").await?.unwrap_or_default();
+            Ok(message(&s).contains("part-NO").then_some(()))
+        })
+        .await?;
+    assert!(harness.config_map("part-c").await?.is_some());
+    Ok(())
+}
+
+#[tokio::test]
 async fn child_fought_over_by_another_writer_is_won_back() -> anyhow::Result<()> {
     let harness = Harness::start().await?;
     harness.apply_json(&app(json!([map("a", "a", json!({"v": "ours"}))]))).await?;

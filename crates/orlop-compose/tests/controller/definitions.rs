@@ -22,6 +22,13 @@ async fn bad_update_leaves_the_last_good_revision_serving() -> anyhow::Result<()
         accepted["message"].as_str().unwrap_or_default().contains("references unknown identifiers: [nobody]")
     );
     assert_eq!(rgd["status"]["lastIssuedRevision"], 1);
+    // The revision that goes on serving is looked at again for every generation.
+    let resolved = Harness::condition(&rgd, "GraphRevisionsResolved");
+    assert_eq!(
+        (&resolved["status"], &resolved["message"]),
+        (&json!("True"), &json!("revision 1 compiled and active"))
+    );
+    assert_eq!(resolved["observedGeneration"], rgd["metadata"]["generation"]);
     harness.apply_json(&instance("App", "i", json!({"name": "one"}))).await?;
     harness.instance("App", "i", "ACTIVE").await?;
     // A restarted controller finds the last good revision again.

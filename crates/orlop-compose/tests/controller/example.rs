@@ -1,8 +1,6 @@
 //! The example of the documentation.
 
-use orlop_compose::definition::DefinitionSpec;
-use orlop_compose::graph::{Limits, build, required_kinds};
-use orlop_compose::kinds::{Kinds, untyped_kind};
+use orlop_compose::offline::compile;
 use orlop_compose::plan::{Action, plan_instance};
 use orlop_compose::render::{Outcome, render, to_mermaid};
 use serde_json::{Value as Json, json};
@@ -52,23 +50,20 @@ async fn example_is_served_and_planned() -> anyhow::Result<()> {
 
 #[test]
 fn example_is_rendered_without_a_cluster() -> anyhow::Result<()> {
-    let definition = read(DEFINITION)?;
-    let spec = DefinitionSpec::from_json(&definition["spec"]).map_err(anyhow::Error::msg)?;
-    let kinds: Kinds = required_kinds(&spec)
-        .into_iter()
-        .map(|gvk| (gvk.clone(), std::sync::Arc::new(untyped_kind(gvk))))
-        .collect();
-    let graph = build("web-app", &spec, &kinds, Limits::default())?.graph;
+    let compiled = compile(&[read(DEFINITION)?], &[]).remove(0);
+    let built = compiled.result.map_err(anyhow::Error::msg)?;
     let mut instance = read(INSTANCE)?;
-    // A server fills in what the schema defaults.
-    instance["spec"]["replicas"] = json!(2);
-    instance["spec"]["port"] = json!(8080);
     instance["spec"]["expose"] = json!(false);
-    let rendered = render(&graph, &instance);
+    let rendered = render(&built, &instance).map_err(anyhow::Error::msg)?;
     let outcome = |id: &str| rendered.iter().find(|node| node.id == id).map(|node| node.outcome.clone());
     assert_eq!(outcome("service"), Some(Outcome::Skipped));
     let Some(Outcome::Manifests(regions)) = outcome("region") else { anyhow::bail!("{rendered:?}") };
     assert_eq!(regions.len(), 2);
-    assert!(to_mermaid(&graph).contains("settings --> deployment"));
+    // The definition's defaults are filled in.
+    let Some(Outcome::Manifests(deployment)) = outcome("deployment") else { anyhow::bail!("{rendered:?}") };
+    assert_eq!(deployment[0]["spec"]["replicas"], 2);
+    instance["spec"]["image"] = json!(1);
+    assert!(render(&built, &instance).is_err_and(|error| error.contains("spec.image")));
+    assert!(to_mermaid(&built.graph).contains("settings --> deployment"));
     Ok(())
 }

@@ -56,7 +56,8 @@ fn flaky(client: Client, random: Random, failing: Arc<AtomicBool>) -> Client {
                     let _ = client.send(request).await?;
                     refuse(504)
                 }
-                3 => {
+                3 => refuse(409),
+                4 => {
                     // Keep others waiting a little.
                     tokio::time::sleep(Duration::from_millis(3)).await;
                     client.send(request).await

@@ -34,6 +34,33 @@ async fn drift_is_corrected_and_foreign_fields_are_kept() -> anyhow::Result<()> 
 }
 
 #[tokio::test]
+async fn child_whose_labels_were_changed_is_still_known() -> anyhow::Result<()> {
+    let harness = Harness::start().await?;
+    harness.apply_json(&app(json!([map("a", "a", json!({"v": "1"}))]))).await?;
+    harness.definition("app", "Active").await?;
+    harness.apply_json(&instance("App", "i", json!({"name": "n"}))).await?;
+    harness.instance("App", "i", "ACTIVE").await?;
+    // Labels of another instance, then none at all.
+    let named = json!({"kro.run/instance-name": "other", "kro.run/instance-group": "example.com"});
+    let none =
+        json!({"kro.run/instance-name": null, "kro.run/owned": null, "applyset.kubernetes.io/part-of": null});
+    for labels in [named, none] {
+        harness
+            .patch(("v1", "ConfigMap", "a"), json!({"metadata": {"labels": labels}, "data": {"v": "2"}}))
+            .await?;
+        harness
+            .until("the child is put back", async || {
+                let a = harness.config_map("a").await?.unwrap_or_default();
+                let labels = &a["metadata"]["labels"];
+                let whole = labels["kro.run/instance-name"] == "i" && labels["kro.run/owned"] == "true";
+                Ok((whole && a["data"]["v"] == "1").then_some(()))
+            })
+            .await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn restart_writes_nothing_when_nothing_changed() -> anyhow::Result<()> {
     let mut harness = Harness::start().await?;
     let resources = json!([

@@ -147,9 +147,10 @@ async fn plan_of_a_changed_definition_shows_its_effect_on_live_instances() -> an
         map("a", "${schema.spec.name}", json!({"v": "2"})),
         map("c", "${schema.spec.name + '-c'}", json!({}))
     ]));
-    let plans = plan_definition(orlop_test::for_controllers(harness.client.clone()), &changed).await?;
-    assert_eq!(plans.len(), 2);
-    for plan in &plans {
+    let planned = plan_definition(orlop_test::for_controllers(harness.client.clone()), &changed).await?;
+    assert_eq!((planned.crd.action, planned.breaking.len()), (Action::Keep, 0), "{planned:?}");
+    assert_eq!(planned.instances.len(), 2);
+    for plan in &planned.instances {
         let of = |action: Action| plan.changes.iter().filter(|change| change.action == action).count();
         assert_eq!((of(Action::Create), of(Action::Change), of(Action::Delete)), (1, 1, 1), "{plan:?}");
         let fields: Vec<&String> = plan.changes.iter().flat_map(|change| &change.fields).collect();
@@ -161,6 +162,73 @@ async fn plan_of_a_changed_definition_shows_its_effect_on_live_instances() -> an
         "a plan writes nothing"
     );
     assert!(harness.config_map("one-c").await?.is_none());
+    Ok(())
+}
+
+#[tokio::test]
+async fn plan_of_a_changed_schema_tells_breaking_changes_and_invalid_instances() -> anyhow::Result<()> {
+    let harness = Harness::start().await?;
+    let resources = json!([map("a", "${schema.spec.name}", json!({"v": "1"}))]);
+    let with = |spec: Json| definition("app", "App", spec, json!({}), resources.clone());
+    let client = || orlop_test::for_controllers(harness.client.clone());
+    let planned = plan_definition(client(), &with(json!({"name": "string"}))).await?;
+    assert_eq!((planned.crd.action, planned.instances.len()), (Action::Create, 0), "nothing is there yet");
+    harness.apply_json(&with(json!({"name": "string"}))).await?;
+    harness.definition("app", "Active").await?;
+    harness.apply_json(&instance("App", "i", json!({"name": "n"}))).await?;
+    harness.instance("App", "i", "ACTIVE").await?;
+    let changed =
+        with(json!({"name": "string", "size": "integer | default=3", "zone": "string | required=true"}));
+    let planned = plan_definition(client(), &changed).await?;
+    assert_eq!(planned.crd.action, Action::Change);
+    let fields = planned.crd.fields.join("\n");
+    assert!(fields.contains("schema.spec.properties.size: null -> "), "{fields}");
+    assert_eq!(planned.breaking, ["spec.zone: Required property zone was added without default"]);
+    let now = planned.instances[0].now.join("\n");
+    assert!(now.contains("invalid under the new schema: spec.zone: Required value"), "{now}");
+    // A default of the new schema is what expressions see.
+    let mut reads = changed;
+    reads["spec"]["resources"][0]["template"]["data"]["v"] = json!("${string(schema.spec.size)}");
+    let planned = plan_definition(client(), &reads).await?;
+    assert_eq!(planned.instances[0].changes[0].action, Action::Change);
+    assert!(planned.instances[0].changes[0].fields.contains(&"data.v: \"1\" -> \"3\"".to_owned()));
+    Ok(())
+}
+
+#[tokio::test]
+async fn plan_tells_what_is_retained_refused_and_made_in_a_namespace_to_come() -> anyhow::Result<()> {
+    let harness = Harness::start().await?;
+    let mut kept = map("kept", "kept", json!({}));
+    kept["lifecycle"] = json!({"onDelete": "Retain"});
+    harness.apply_json(&app(json!([kept]))).await?;
+    harness.definition("app", "Active").await?;
+    harness.apply_json(&instance("App", "i", json!({"name": "n"}))).await?;
+    harness.instance("App", "i", "ACTIVE").await?;
+    harness
+        .apply_json(&json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "theirs",
+        "labels": {"applyset.kubernetes.io/part-of": "applyset-other-v1"}}}))
+        .await?;
+    let mut inside = map("inside", "inside", json!({"v": "${space.metadata.name}"}));
+    inside["template"]["metadata"]["namespace"] = json!("${space.metadata.name}");
+    let mut outside = map("outside", "outside", json!({}));
+    outside["template"]["metadata"]["namespace"] = json!("nowhere");
+    let space = json!({"id": "space", "template": {
+        "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "space"}}});
+    let changed = app(json!([space, inside, outside, map("theirs", "theirs", json!({}))]));
+    let planned = plan_definition(orlop_test::for_controllers(harness.client.clone()), &changed).await?;
+    let actions: Vec<(Action, &str)> =
+        planned.instances[0].changes.iter().map(|change| (change.action, change.object.as_str())).collect();
+    assert_eq!(
+        actions,
+        [
+            (Action::Create, "Namespace space"),
+            (Action::Create, "ConfigMap space/inside"),
+            (Action::Refuse, "ConfigMap nowhere/outside"),
+            (Action::Refuse, "ConfigMap default/theirs"),
+            (Action::Retain, "ConfigMap default/kept"),
+        ],
+        "{planned:?}"
+    );
     Ok(())
 }
 

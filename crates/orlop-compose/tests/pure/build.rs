@@ -112,14 +112,28 @@ fn expression_errors_name_resource_path_expression_and_place() {
     ] {
         assert!(error.contains(wanted), "{error}\nshould contain: {wanted}");
     }
-    refused(json!([map("a", json!({"v": "${nobody.data.v}"}))]), "references unknown identifiers: [nobody]");
+    refused(
+        json!([map("a", json!({"v": "${nobody.data.v}"}))]),
+        "resource \"a\": expression \"nobody.data.v\" at path \"data.v\": references unknown identifiers: [nobody]\n | \
+         nobody.data.v\n | ^",
+    );
+    refused(
+        json!([map("a", json!({"v": "to ${schema.spec.name + nobody.data.v}"}))]),
+        "[nobody]\n | to ${schema.spec.name + nobody.data.v}\n | ........................^",
+    );
     refused(
         json!([map("a", json!({"v": "${schema.spec.count}"}))]),
         "type mismatch in resource \"a\" at path \"data.v\": expression \"schema.spec.count\" returns type \"int\" but expected \"string\"",
     );
     refused(
         json!([map("a", json!({"v": "n-${schema.spec.count}"}))]),
-        "found no matching overload for '_+_'",
+        "failed to compile template expression \"n-${schema.spec.count}\" at path \"data.v\": ERROR: <input>:1:6: found no \
+         matching overload for '_+_'",
+    );
+    refused(
+        json!([map("a", json!({"a.b": "${schema.spec.name == \"x\"}"}))]),
+        "type mismatch in resource \"a\" at path \"data[\\\"a.b\\\"]\": expression \"schema.spec.name == \\\"x\\\"\" returns \
+         type \"bool\" but expected \"string\": type kind mismatch: got \"bool\", expected \"string\"",
     );
     refused(json!([map("a", json!({"v": 1}))]), "expected string type for path data.v, got integer");
     refused(json!([map("a", json!({"v": "${a + ${b}}"}))]), "nested expressions are not allowed");
@@ -218,7 +232,7 @@ fn status_types_are_inferred() {
     let resources = json!([{"id": "d", "template": {
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": {"replicas": "${schema.spec.count}"}}}]);
     let status = json!({
-        "ready": "${d.status.readyReplicas}", "at": "${d.status.at}", "text": "n-${d.metadata.name}",
+        "ready": "${d.status.readyReplicas}", "at": "${d.status.at}", "text": "n-${d.metadata.name}", "metadata": "${d.metadata}",
         "conditionTypes": "${d.status.conditions.map(c, c.type)}", "nested": {"labels": "${d.metadata.labels}"},
         "list": ["${d.metadata.name}", "${schema.spec.name}"]});
     let built =
@@ -226,7 +240,15 @@ fn status_types_are_inferred() {
             .unwrap();
     let properties = &built.status_schema["properties"];
     assert_eq!(properties["ready"], json!({"type": "integer"}));
-    assert_eq!(properties["at"], json!({"type": "string", "format": "date-time"}));
+    let time = json!({
+        "type": "string", "format": "date-time", "description": "Timestamp representing a creation time"});
+    assert_eq!(properties["at"], time);
+    // Times inside of objects are left open, as in CRDs that kro made: a type would be a breaking change.
+    assert_eq!(
+        properties["metadata"]["properties"]["creationTimestamp"],
+        json!({"x-kubernetes-preserve-unknown-fields": true})
+    );
+    assert_eq!(properties["metadata"]["properties"]["name"], json!({"type": "string"}));
     assert_eq!(properties["text"], json!({"type": "string"}));
     assert_eq!(properties["conditionTypes"], json!({"type": "array", "items": {"type": "string"}}));
     assert_eq!(
@@ -325,6 +347,10 @@ fn generated_crd_has_the_fields_of_the_definition() {
         version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]["state"],
         json!({"type": "string"})
     );
+    // kro refuses to take a CRD back that declares more fields of the status than its own.
+    let status = &version["schema"]["openAPIV3Schema"]["properties"]["status"];
+    assert_eq!(status["properties"]["managedResources"], Json::Null);
+    assert_eq!(status["x-kubernetes-preserve-unknown-fields"], true);
     assert!(orlop_compose::crd::is_same(&crd, &crd));
 }
 

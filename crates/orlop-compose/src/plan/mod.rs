@@ -1,19 +1,25 @@
 //! Plans: the changes a pass would make. Every write is a dry run.
 
+mod differences;
+
 use futures_util::future::BoxFuture;
 use std::collections::BTreeSet;
 
 use orlop_client::Client;
 use serde_json::{Value as Json, json};
 
+use self::differences::differences;
+
 use crate::applyset::{self, Inventory};
-use crate::cluster::{Cluster, Resource, message};
-use crate::controller::{InstanceKey, child_labels, complete, definition_resource};
+use crate::cluster::{Cluster, Resource, code, message};
+use crate::controller::{InstanceKey, child_labels, complete, crd_resource, definition_resource, refusal};
+use crate::crd;
 use crate::definition::DefinitionSpec;
 use crate::expression::Scope;
-use crate::graph::{Graph, Limits, Target, build, include, required_kinds, resolve};
+use crate::graph::{Built, Graph, Item, Limits, Node, Target, build, include, required_kinds, resolve};
 use crate::metrics::Metrics;
 use crate::names;
+use crate::offline::admit;
 
 /// A change of one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,8 +43,12 @@ pub enum Action {
     Keep,
     /// It is deleted.
     Delete,
+    /// It leaves the instance and stays.
+    Retain,
     /// It cannot be told yet.
     Wait,
+    /// It would be refused.
+    Refuse,
 }
 
 /// An instance's changes.
@@ -52,6 +62,17 @@ pub struct Plan {
     pub changes: Vec<Change>,
 }
 
+/// A definition's changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DefinitionPlan {
+    /// Change of the CRD of its kind.
+    pub crd: Change,
+    /// Changes of the CRD that break objects or clients, and that the definition does not allow.
+    pub breaking: Vec<String>,
+    /// Its effect on every live instance.
+    pub instances: Vec<Plan>,
+}
+
 /// A plan that cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
@@ -63,19 +84,75 @@ pub enum PlanError {
     Api(#[from] orlop_client::Error),
 }
 
-/// Plans a definition's effect on every live instance.
-pub fn plan_definition(client: Client, definition: &Json) -> BoxFuture<'_, Result<Vec<Plan>, PlanError>> {
+/// Plans a definition: the change of its kind, and its effect on every live instance.
+pub fn plan_definition(
+    client: Client,
+    definition: &Json,
+) -> BoxFuture<'_, Result<DefinitionPlan, PlanError>> {
     Box::pin(async move {
         let cluster = Cluster::new(client, Metrics::default());
-        let graph = compile(&cluster, definition).await?;
-        let resource =
-            Resource { gvk: graph.gvk.clone(), plural: graph.plural.clone(), namespaced: graph.namespaced };
-        let mut plans = Vec::new();
-        for instance in cluster.list(&resource, None, "").await? {
-            plans.push(plan(&cluster, &graph, &instance).await?);
+        let (spec, built) = compile(&cluster, definition).await?;
+        let (crd, breaking) = plan_crd(&cluster, definition, &spec, &built).await?;
+        let mut instances = Vec::new();
+        for instance in cluster.list(&instance_resource(&built.graph), None, "").await? {
+            // The schema may have changed as well: fields get other defaults, and some become invalid.
+            let (instance, faults) = admit(&built, &instance);
+            let mut planned = plan(&cluster, &built.graph, &instance).await?;
+            planned
+                .now
+                .extend(faults.into_iter().map(|fault| format!("invalid under the new schema: {fault}")));
+            instances.push(planned);
         }
-        Ok(plans)
+        Ok(DefinitionPlan { crd, breaking, instances })
     })
+}
+
+/// Compares the CRD of a definition with the live one.
+async fn plan_crd(
+    cluster: &Cluster,
+    definition: &Json,
+    spec: &DefinitionSpec,
+    built: &Built,
+) -> Result<(Change, Vec<String>), PlanError> {
+    let wanted = crd::generate(spec, built, "");
+    let name = wanted.pointer("/metadata/name").and_then(Json::as_str).unwrap_or_default();
+    let object = format!("CustomResourceDefinition {name}");
+    let Some(live) = cluster.get(&crd_resource(), None, name).await? else {
+        return Ok((Change { action: Action::Create, object, fields: Vec::new() }, Vec::new()));
+    };
+    let label = |key: &str| live.pointer("/metadata/labels").and_then(|labels| labels.get(key)?.as_str());
+    let owner = label(names::DEFINITION_NAME).unwrap_or_default();
+    if label(names::OWNED) != Some("true") || owner != built.graph.name {
+        let whose = if owner.is_empty() { "no ResourceGraphDefinition" } else { owner };
+        let fields = vec![format!("it belongs to {whose}")];
+        return Ok((Change { action: Action::Refuse, object, fields }, Vec::new()));
+    }
+    let fields_of = |crd: &Json| {
+        let version = crd.pointer("/spec/versions/0").cloned().unwrap_or_default();
+        let mut fields = version.pointer("/schema/openAPIV3Schema/properties").cloned().unwrap_or_default();
+        fields["additionalPrinterColumns"] = version["additionalPrinterColumns"].clone();
+        for list in ["shortNames", "categories"] {
+            fields[list] = crd.pointer(&format!("/spec/names/{list}")).cloned().unwrap_or_default();
+        }
+        // Compared as fields of a schema, not as parts of an object.
+        json!({"schema": fields})
+    };
+    let fields = differences(&fields_of(&live), &fields_of(&wanted));
+    let annotations = definition.pointer("/metadata/annotations");
+    let allowed = annotations.and_then(|annotations| annotations.get(names::ALLOW_BREAKING)?.as_str());
+    let breaking = match allowed {
+        Some("true") => Vec::new(),
+        _ => crd::breaking_changes(&live, &wanted)
+            .into_iter()
+            .map(|change| format!("{}: {}", change.path, change.message))
+            .collect(),
+    };
+    let action = if fields.is_empty() { Action::Keep } else { Action::Change };
+    Ok((Change { action, object, fields }, breaking))
+}
+
+fn instance_resource(graph: &Graph) -> Resource {
+    Resource { gvk: graph.gvk.clone(), plural: graph.plural.clone(), namespaced: graph.namespaced }
 }
 
 /// Plans an instance, live or not, of a definition in the cluster.
@@ -94,7 +171,7 @@ pub fn plan_instance(client: Client, instance: &Json) -> BoxFuture<'_, Result<Pl
         let Some(definition) = definition else {
             return Err(PlanError::Invalid(format!("no ResourceGraphDefinition defines {gvk}")));
         };
-        let graph = compile(&cluster, definition).await?;
+        let graph = compile(&cluster, definition).await?.1.graph;
         let instance = defaulted(&cluster, &graph, instance).await?;
         plan(&cluster, &graph, &instance).await
     })
@@ -102,8 +179,7 @@ pub fn plan_instance(client: Client, instance: &Json) -> BoxFuture<'_, Result<Pl
 
 /// The instance as the server would store it: with defaults, and with what it has already.
 async fn defaulted(cluster: &Cluster, graph: &Graph, instance: &Json) -> Result<Json, PlanError> {
-    let resource =
-        Resource { gvk: graph.gvk.clone(), plural: graph.plural.clone(), namespaced: graph.namespaced };
+    let resource = instance_resource(graph);
     let mut metadata = serde_json::Map::new();
     for field in ["name", "namespace", "labels", "annotations"] {
         if let Some(value) = instance.pointer(&format!("/metadata/{field}")) {
@@ -118,12 +194,13 @@ async fn defaulted(cluster: &Cluster, graph: &Graph, instance: &Json) -> Result<
     Ok(cluster.apply_dry_run(&resource, namespace, name, "orlop-compose-plan", &applied).await?)
 }
 
-async fn compile(cluster: &Cluster, definition: &Json) -> Result<Graph, PlanError> {
+async fn compile(cluster: &Cluster, definition: &Json) -> Result<(DefinitionSpec, Built), PlanError> {
     let name = definition.pointer("/metadata/name").and_then(Json::as_str).unwrap_or_default();
     let spec = DefinitionSpec::from_json(&definition["spec"]).map_err(PlanError::Invalid)?;
     let kinds = cluster.kinds(&required_kinds(&spec)).await?;
     let built = build(name, &spec, &kinds, Limits::default());
-    built.map(|built| built.graph).map_err(|error| PlanError::Invalid(error.to_string()))
+    let built = built.map_err(|error| PlanError::Invalid(error.to_string()))?;
+    Ok((spec, built))
 }
 
 async fn plan(cluster: &Cluster, graph: &Graph, instance: &Json) -> Result<Plan, PlanError> {
@@ -195,22 +272,10 @@ async fn plan(cluster: &Cluster, graph: &Graph, instance: &Json) -> Result<Plan,
             Ok(Some(Target::Managed(items))) => {
                 for (at, item) in items.iter().enumerate() {
                     let manifest = complete(&labels, node, item, at, items.len());
-                    let namespace = item.namespace.as_deref();
-                    let live = cluster.get(&resource, namespace, &item.name).await?;
-                    let planned = cluster
-                        .apply_dry_run(&resource, namespace, &item.name, names::APPLYSET, &manifest)
-                        .await?;
-                    let object = described(&resource, namespace, &item.name);
-                    wanted.insert(object.clone());
-                    let fields = live.as_ref().map(|live| differences(live, &planned)).unwrap_or_default();
-                    let action = match &live {
-                        None => Action::Create,
-                        Some(_) if fields.is_empty() => Action::Keep,
-                        Some(_) => Action::Change,
-                    };
-                    changes.push(Change { action, object, fields });
-                    // A live status is what dependents will see.
-                    objects.push(with_status(planned, live.as_ref()));
+                    let (change, object) = plan_item(cluster, node, item, manifest, (&id, &wanted)).await?;
+                    wanted.insert(change.object.clone());
+                    changes.push(change);
+                    objects.push(object);
                 }
             }
         }
@@ -226,6 +291,46 @@ async fn plan(cluster: &Cluster, graph: &Graph, instance: &Json) -> Result<Plan,
     let instance =
         key.namespace().map_or_else(|| key.name.clone(), |namespace| format!("{namespace}/{}", key.name));
     Ok(Plan { instance, now, changes })
+}
+
+/// Plans one object; also returns it as dependents will see it. `planned` names the objects planned so far.
+async fn plan_item(
+    cluster: &Cluster,
+    node: &Node,
+    item: &Item,
+    manifest: Json,
+    (applyset, planned): (&str, &BTreeSet<String>),
+) -> Result<(Change, Json), PlanError> {
+    let resource = Resource::from(&*node.kind);
+    let namespace = item.namespace.as_deref();
+    let object = described(&resource, namespace, &item.name);
+    let live = cluster.get(&resource, namespace, &item.name).await?;
+    let place = namespace.map_or_else(|| item.name.clone(), |namespace| format!("{namespace}/{}", item.name));
+    if let Some(why) = live.as_ref().and_then(|live| refusal(node, live, &place, applyset)) {
+        return Ok((Change { action: Action::Refuse, object, fields: vec![why] }, manifest));
+    }
+    let applied =
+        match cluster.apply_dry_run(&resource, namespace, &item.name, names::APPLYSET, &manifest).await {
+            Ok(applied) => applied,
+            Err(error @ orlop_client::Error::Api(_)) => {
+                // The graph itself makes the namespace.
+                let made = namespace.is_some_and(|name| planned.contains(&format!("Namespace {name}")));
+                let change = match code(&error) == Some(404) && made {
+                    true => Change { action: Action::Create, object, fields: Vec::new() },
+                    false => Change { action: Action::Refuse, object, fields: vec![message(&error)] },
+                };
+                return Ok((change, manifest));
+            }
+            Err(error) => return Err(error.into()),
+        };
+    let fields = live.as_ref().map(|live| differences(live, &applied)).unwrap_or_default();
+    let action = match &live {
+        None => Action::Create,
+        Some(_) if fields.is_empty() => Action::Keep,
+        Some(_) => Action::Change,
+    };
+    // A live status is what dependents will see.
+    Ok((Change { action, object, fields }, with_status(applied, live.as_ref())))
 }
 
 /// Reads from a live instance which nodes wait, and for what.
@@ -265,9 +370,12 @@ async fn deletions(
         for place in places {
             for object in cluster.list(&resource, place, &selector).await? {
                 let name = object.pointer("/metadata/name").and_then(Json::as_str).unwrap_or_default();
+                let annotations = object.pointer("/metadata/annotations");
+                let policy = annotations.and_then(|annotations| annotations.get(names::ON_DELETE)?.as_str());
+                let action = if policy == Some(names::RETAIN) { Action::Retain } else { Action::Delete };
                 let object = described(&resource, place, name);
                 if !wanted.contains(&object) {
-                    gone.push(Change { action: Action::Delete, object, fields: Vec::new() });
+                    gone.push(Change { action, object, fields: Vec::new() });
                 }
             }
         }
@@ -288,55 +396,4 @@ fn with_status(mut planned: Json, live: Option<&Json>) -> Json {
         fields.insert("status".to_owned(), status.clone());
     }
     planned
-}
-
-/// The fields in which two versions of an object differ, as `path: old -> new`.
-fn differences(live: &Json, planned: &Json) -> Vec<String> {
-    let mut found = Vec::new();
-    compare(live, planned, "", &mut found);
-    found
-}
-
-/// Fields that change with every write or belong to others.
-const IGNORED: [&str; 5] = [
-    "metadata.resourceVersion",
-    "metadata.generation",
-    "metadata.managedFields",
-    "metadata.creationTimestamp",
-    "status",
-];
-
-fn compare(old: &Json, new: &Json, path: &str, found: &mut Vec<String>) {
-    if old == new || IGNORED.contains(&path) {
-        return;
-    }
-    match (old, new) {
-        (Json::Object(before), Json::Object(after)) => {
-            let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
-            for name in names {
-                let below = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-                let field = |map: &serde_json::Map<String, Json>| map.get(name).cloned().unwrap_or_default();
-                compare(&field(before), &field(after), &below, found);
-            }
-        }
-        (Json::Array(before), Json::Array(after)) if before.len() == after.len() => {
-            for (index, (before, after)) in before.iter().zip(after).enumerate() {
-                compare(before, after, &format!("{path}[{index}]"), found);
-            }
-        }
-        _ => found.push(format!("{path}: {old} -> {new}")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn differences_name_fields_and_ignore_the_servers() {
-        let live = json!({"metadata": {"resourceVersion": "1", "labels": {"a": "1"}}, "spec": {"l": [1, 2]}, "status": {"x": 1}});
-        let planned =
-            json!({"metadata": {"resourceVersion": "2", "labels": {"a": "2"}}, "spec": {"l": [1, 3]}});
-        assert_eq!(differences(&live, &planned), ["metadata.labels.a: \"1\" -> \"2\"", "spec.l[1]: 2 -> 3"]);
-    }
 }
