@@ -5,8 +5,7 @@
 #   examples/slate/run.sh --keep      leaves it running until Ctrl-C
 #
 # BIN names a folder with orlop, slate-server, slate-operator and slate-cli, if they are built already. KUBECTL names
-# kubectl. STORE=rocks tries the durable store; it needs a slate-server with the feature `rocks`, and a controller in the
-# cluster that binds claims to volumes.
+# kubectl. STORE=rocks tries the durable store, on a volume of the node; it needs a slate-server with the feature `rocks`.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)

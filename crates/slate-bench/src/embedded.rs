@@ -1,6 +1,6 @@
 //! The engine within this process.
 
-use std::{path::PathBuf, process::Command};
+use std::{path::PathBuf, process::Command, time::Duration};
 
 use bson::{Bson, RawDocumentBuf, doc};
 use slate::{Engine, IndexSpec, Query};
@@ -101,7 +101,7 @@ pub(crate) fn resident_per_byte() -> anyhow::Result<f64> {
     Ok(String::from_utf8(output.stdout)?.trim().parse()?)
 }
 
-/// Fills a memory store in steps and prints its growth, for [`resident_per_byte`].
+/// Fills a memory store in steps and prints its growth a little later, for [`resident_per_byte`].
 pub(crate) fn print_resident() -> anyhow::Result<()> {
     let before = resident_bytes();
     let engine = Engine::in_memory();
@@ -113,6 +113,14 @@ pub(crate) fn print_resident() -> anyhow::Result<()> {
             .collect::<Result<_, _>>()?;
         bytes += documents.iter().map(|document| document.as_bytes().len()).sum::<usize>();
         engine.write(move |transaction| transaction.insert_many("c", &documents, true))?;
+    }
+    // The allocator returns memory of the insertions after a second, while it is used.
+    for _ in 0..3 {
+        std::thread::sleep(Duration::from_millis(1100));
+        for n in 0..1000 {
+            let document = RawDocumentBuf::try_from(&document(n))?;
+            engine.write(move |transaction| transaction.upsert_many("c", &[document], false))?;
+        }
     }
     println!("{}", resident_bytes().saturating_sub(before) as f64 / bytes as f64);
     Ok(())

@@ -24,6 +24,10 @@ use crate::{
     work::{Work, compare},
 };
 
+// As in slate-server. SQLite keeps the allocator that it is built with.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[derive(Debug, clap::Parser)]
 struct Arguments {
     /// Ignored, so that all benchmarks are called alike

@@ -99,7 +99,7 @@ pub(crate) async fn run(client: &Client, line: &str) -> anyhow::Result<Output> {
                     "fields": info.definition.fields.join(", "),
                     "unique": info.definition.unique,
                     "ready": info.ready,
-                    "indexed": format!("{}/{}", info.indexed, info.total),
+                    "indexed": info.error.unwrap_or_else(|| format!("{}/{}", info.indexed, info.total)),
                 }
             };
             Ok(Output::Documents(client.indexes(collection).await?.into_iter().map(describe).collect()))

@@ -385,6 +385,9 @@ pub struct IndexInfo {
     pub indexed: u64,
     /// Documents in the collection.
     pub total: u64,
+    /// Reason why the build in the background failed. The index does not exist then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 /// Reason of a failure.

@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     future::Future,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use k8s_openapi::{
@@ -30,6 +30,10 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 const RECONCILE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Longest pause after failures.
 const BACKOFF_MAX_S: u64 = 300;
+/// Pause before a failed index build is tried again: it reads the whole collection, and mostly fails again.
+const REBUILD_MIN: Duration = Duration::from_secs(30);
+/// Longest such pause.
+const REBUILD_MAX: Duration = Duration::from_secs(3600);
 
 /// Settings of the operator.
 #[derive(Debug, Clone)]
@@ -80,12 +84,22 @@ pub(crate) struct Context {
     recorder: Recorder,
     /// Failures in a row, by object.
     failures: Mutex<HashMap<String, u32>>,
+    /// Collections with failed index builds, by object.
+    rebuilds: Mutex<HashMap<String, Rebuild>>,
+}
+
+/// Next try of a failed index build.
+struct Rebuild {
+    /// Generation of the Collection that failed.
+    generation: Option<i64>,
+    pause: Duration,
+    due: Instant,
 }
 
 impl Context {
     pub(crate) fn new(client: Client, options: Options) -> Self {
         let recorder = Recorder::new(client.clone(), Reporter::from(MANAGER));
-        Self { client, options, recorder, failures: Mutex::default() }
+        Self { client, options, recorder, failures: Mutex::default(), rebuilds: Mutex::default() }
     }
 
     /// Publishes an Event. One that cannot be published is only logged.
@@ -120,6 +134,38 @@ impl Context {
         let pause = (1_u64 << (*count).min(16)).min(BACKOFF_MAX_S);
         *count += 1;
         Action::requeue(Duration::from_secs(pause))
+    }
+
+    /// Returns true if failed index builds of an object should be tried again: after a pause that doubles each time, or
+    /// at once when its spec has changed.
+    pub(crate) fn should_rebuild<K: Resource<DynamicType = ()>>(&self, object: &K) -> bool {
+        let generation = object.meta().generation;
+        let now = Instant::now();
+        let first = Rebuild { generation, pause: REBUILD_MIN, due: now + REBUILD_MIN };
+        let mut rebuilds = self.rebuilds.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = rebuilds.entry(key(object)).or_insert(first);
+        if known.generation != generation {
+            *known = Rebuild { generation, pause: REBUILD_MIN, due: now + REBUILD_MIN };
+            return true;
+        }
+        let due = now >= known.due;
+        if due {
+            known.pause = (known.pause * 2).min(REBUILD_MAX);
+            known.due = now + known.pause;
+        }
+        due
+    }
+
+    /// Returns the time until [`Context::should_rebuild`] is true for an object.
+    pub(crate) fn until_rebuild<K: Resource<DynamicType = ()>>(&self, object: &K) -> Duration {
+        let rebuilds = self.rebuilds.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = rebuilds.get(&key(object)).map(|known| known.due.saturating_duration_since(Instant::now()));
+        due.unwrap_or(REBUILD_MIN)
+    }
+
+    /// Forgets an object's failed index builds.
+    pub(crate) fn built<K: Resource<DynamicType = ()>>(&self, object: &K) {
+        self.rebuilds.lock().unwrap_or_else(PoisonError::into_inner).remove(&key(object));
     }
 
     /// Builds a client of a server, with time limits, its token and its certificate.

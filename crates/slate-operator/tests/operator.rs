@@ -340,6 +340,43 @@ async fn collections_follow_their_server_spec_and_restarts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn failed_index_builds_are_reported_and_not_repeated_at_once() {
+    let database = database().await;
+    let cluster = Cluster::start(&[("acme/main-db", database.address().to_string())]).await;
+    cluster.create_server("main-db", json!({ "store": "memory" })).await;
+    cluster.finish_rollout("main-db").await;
+    cluster.create_collection("accounts", &[]).await;
+    cluster.collection_when("accounts", is_ready).await;
+    // No compound index can hold two arrays of one document.
+    let parallel = doc! { "_id": 1, "a": [1, 2], "b": [3, 4] };
+    database.engine().insert("slate.accounts", &parallel).expect("insert");
+    let edit = async |indexes: serde_json::Value| {
+        let patch = json!({ "spec": { "indexes": indexes } });
+        let collections = cluster.api::<Collection>();
+        collections.patch("accounts", &PatchParams::default(), &Patch::Merge(&patch)).await.expect("patch");
+    };
+    edit(json!(["a,b"])).await;
+    let has_reason = |collection: &Collection, reason: &str| {
+        let status = collection.status.as_ref();
+        status.is_some_and(|status| status.conditions.iter().any(|condition| condition.reason == reason))
+    };
+    let failed = cluster.collection_when("accounts", |found| has_reason(found, "IndexBuildFailed")).await;
+    let status = failed.status.expect("a status");
+    assert_eq!(status.indexes.as_deref(), Some("0/1 (a,b failed)"));
+    assert_eq!(status.conditions[0].status, "False");
+    assert!(status.conditions[0].message.contains("parallel arrays"), "{}", status.conditions[0].message);
+    // The reconciliation that the new status caused has left it at that.
+    let failures = || database.engine().failed_builds("slate.accounts").expect("failures").len();
+    assert_eq!(failures(), 1);
+
+    // A change of the spec tries again at once; without the index, all is well.
+    edit(json!([])).await;
+    cluster.collection_when("accounts", |found| is_ready(found) && has_reason(found, "UpToDate")).await;
+    assert_eq!(failures(), 0);
+    database.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn example_ends_with_a_ready_server_and_two_indexed_collections() {
     let database = database().await;
     let cluster = Cluster::start(&[("acme/main-db", database.address().to_string())]).await;
@@ -431,35 +468,82 @@ async fn printed_and_plain_manifests_pass_strict_validation() {
     }
 }
 
+/// Reads a file of this crate.
+fn read(path: &str) -> String {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    std::fs::read_to_string(folder.join(path)).expect("a file")
+}
+
+fn yaml(text: &str) -> serde_json::Value {
+    serde_saphyr::from_str(text).expect("YAML")
+}
+
+/// Renders a template of the chart with its own values. It knows the actions that the templates use, and no other.
+fn render(template: &str) -> String {
+    let values = yaml(&read("chart/values.yaml"));
+    let mut text = read(&format!("chart/templates/{template}"));
+    text = text.replace("{{ .Release.Namespace }}", "slate-system");
+    text = text.replace("{{ toJson .Values.resources }}", &values["resources"].to_string());
+    for name in ["image", "serverImage", "imagePullPolicy", "replicas"] {
+        let quoted = values[name].to_string();
+        text = text.replace(&format!("{{{{ .Values.{name} | quote }}}}"), &quoted);
+        text = text.replace(&format!("{{{{ .Values.{name} }}}}"), quoted.trim_matches('"'));
+    }
+    assert!(!text.contains("{{"), "{text}");
+    text
+}
+
 #[test]
 fn chart_and_plain_manifests_agree() {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    let read = |path: &str| std::fs::read_to_string(folder.join(path)).expect("a file");
-    // What the templates use of Helm, with the values of the chart.
-    let values: serde_json::Value = serde_saphyr::from_str(&read("chart/values.yaml")).expect("values");
-    let render = |template: &str| {
-        let mut text = read(template).replace("{{ .Release.Namespace }}", "slate-system");
-        text = text.replace("{{ toJson .Values.resources }}", &values["resources"].to_string());
-        for name in ["image", "serverImage", "imagePullPolicy", "replicas"] {
-            let quoted = values[name].to_string();
-            text = text.replace(&format!("{{{{ .Values.{name} | quote }}}}"), &quoted);
-            text = text.replace(&format!("{{{{ .Values.{name} }}}}"), quoted.trim_matches('"'));
-        }
-        assert!(!text.contains("{{"), "{text}");
-        text
-    };
-    assert_eq!(render("chart/templates/rbac.yaml"), manifests::RBAC);
-    let mut chart: serde_json::Value =
-        serde_saphyr::from_str(&render("chart/templates/deployment.yaml")).expect("YAML");
+    assert_eq!(render("rbac.yaml"), manifests::RBAC);
+    let mut chart = yaml(&render("deployment.yaml"));
     let plain = read("manifests/operator.yaml");
-    let plain: serde_json::Value =
-        serde_saphyr::from_str(plain.split("---\n").nth(1).expect("a Deployment")).expect("YAML");
+    let plain = yaml(plain.split("---\n").nth(1).expect("a Deployment"));
     let container = &mut chart["spec"]["template"]["spec"]["containers"][0];
     assert_eq!(
         container.as_object_mut().expect("a container").remove("imagePullPolicy"),
         Some(json!("IfNotPresent"))
     );
     assert_eq!(chart, plain);
-    let metadata: serde_json::Value = serde_saphyr::from_str(&read("chart/Chart.yaml")).expect("YAML");
-    assert_eq!(metadata["apiVersion"], "v2");
+}
+
+/// The rules of `helm lint`, on the chart as rendered with its own values.
+#[tokio::test(flavor = "multi_thread")]
+async fn chart_passes_the_rules_of_helm_lint() {
+    let chart = yaml(&read("chart/Chart.yaml"));
+    assert_eq!(chart["apiVersion"], "v2");
+    assert_eq!(chart["type"], "application");
+    assert_eq!(chart["name"], "slate-operator");
+    let version = chart["version"].as_str().expect("a version");
+    assert_eq!(version.split('.').filter(|part| part.parse::<u32>().is_ok()).count(), 3, "{version}");
+    for field in ["description", "appVersion"] {
+        assert!(chart[field].as_str().is_some_and(|text| !text.is_empty()), "Chart.yaml has no {field}");
+    }
+    assert!(yaml(&read("chart/values.yaml")).is_object());
+
+    let server = orlop_test::Server::with_controllers(&[]).await.expect("an API server");
+    apply_strictly(&server.client(), &yaml(manifests::NAMESPACE)).await;
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("chart/templates");
+    let mut templates = 0;
+    for template in std::fs::read_dir(folder).expect("templates") {
+        let name = template.expect("a template").file_name().into_string().expect("a name");
+        assert!(name.ends_with(".yaml"), "{name}: helm renders .yaml, .yml, .tpl and .txt");
+        templates += 1;
+        for text in render(&name).split("\n---\n") {
+            let object = yaml(text);
+            let kind = object["kind"].as_str().expect("a kind");
+            if kind == "Deployment" {
+                let labels = &object["spec"]["template"]["metadata"]["labels"];
+                assert_eq!(object["spec"]["selector"]["matchLabels"], *labels);
+            }
+            // Unknown and duplicate fields, names, and everything that the API validates.
+            apply_strictly(&server.client(), &object).await;
+        }
+    }
+    assert_eq!(templates, 2);
+    // Definitions are applied as they are.
+    for text in [manifests::SERVERS, manifests::COLLECTIONS] {
+        assert!(!text.contains("{{"));
+        apply_strictly(&server.client(), &yaml(text)).await;
+    }
 }

@@ -18,6 +18,8 @@ use crate::{
 const STEP_DOCUMENTS: usize = 1000;
 /// Bytes of documents read per step.
 const STEP_BYTES: usize = 4 << 20;
+/// Most failed builds that are remembered.
+const FAILURES_MAX: usize = 1000;
 
 /// An index and the state of its build.
 #[derive(Debug, Clone)]
@@ -45,6 +47,7 @@ impl IndexStatus {
 impl Engine {
     /// Registers an index without building it. Returns false if it exists already.
     pub fn start_index(&self, collection: &str, spec: IndexSpec) -> Result<bool> {
+        self.forget_failed_build(collection, &spec.name);
         let collection = collection.to_owned();
         self.write(move |transaction| transaction.create_index(&collection, spec))
     }
@@ -53,8 +56,36 @@ impl Engine {
     pub fn create_index(&self, collection: &str, spec: IndexSpec) -> Result<bool> {
         let name = spec.name.clone();
         let created = self.start_index(collection, spec)?;
-        while !self.build_step(collection, &name)? {}
-        Ok(created)
+        loop {
+            match self.build_step(collection, &name) {
+                Ok(true) => return Ok(created),
+                Ok(false) => {}
+                // Another builder may have met the failure, and dropped the index.
+                Err(error @ Error::NoIndex(_)) => {
+                    let mut failed = self.failed_builds(collection)?.into_iter();
+                    return Err(failed.find(|(spec, _)| spec.name == name).map_or(error, |(_, error)| error));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Returns the builds in the background that failed, with the reason: those whose index has not been created anew.
+    pub fn failed_builds(&self, collection: &str) -> Result<Vec<(IndexSpec, Error)>> {
+        let collection = self.collection(collection)?;
+        let failed = self.failed.lock();
+        let of_collection = failed.range((collection.space, String::new())..);
+        Ok(of_collection
+            .take_while(|((space, _), _)| *space == collection.space)
+            .filter(|((_, name), _)| collection.index(name).is_none())
+            .map(|(_, failure)| failure.clone())
+            .collect())
+    }
+
+    /// Forgets that the build of an index failed. Returns true if it did.
+    pub fn forget_failed_build(&self, collection: &str, index: &str) -> bool {
+        let Ok(collection) = self.collection(collection) else { return false };
+        self.failed.lock().remove(&(collection.space, index.to_owned())).is_some()
     }
 
     /// Drops an index.
@@ -102,6 +133,12 @@ impl Engine {
                     Err(Error::NoIndex(_) | Error::NoCollection(_)) => {}
                     Err(error @ (Error::DuplicateKey { .. } | Error::Invalid(_) | Error::TooLarge(_))) => {
                         tracing::warn!(collection = collection.name, index = index.spec.name, %error, "index build failed");
+                        let mut failed = self.failed.lock();
+                        if failed.len() >= FAILURES_MAX {
+                            failed.pop_first();
+                        }
+                        failed
+                            .insert((collection.space, index.spec.name.clone()), (index.spec.clone(), error));
                     }
                     Err(error) => return Err(error),
                 }

@@ -3,10 +3,11 @@
 //! A catalog is an immutable value. A transaction changes its own copy, which replaces the engine's when it
 //! commits; each collection is one stored document.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use bson::{Bson, Document, doc};
 use imbl::OrdMap;
+use parking_lot::Mutex;
 
 use crate::{
     error::{Error, Result},
@@ -104,6 +105,10 @@ pub struct IndexField {
     /// Order of the field.
     pub descending: bool,
 }
+
+/// Builds in the background that failed since the start, by the collection's space and the index's name. A failed index
+/// is dropped, so this is all that is left to tell whoever asked for it.
+pub(crate) type FailedBuilds = Mutex<BTreeMap<(Space, String), (IndexSpec, Error)>>;
 
 impl IndexSpec {
     /// Builds a plain index from paths; a leading `-` means descending. The name is derived.

@@ -98,16 +98,23 @@ pub(crate) fn normalize(document: &RawDocument) -> Result<(std::borrow::Cow<'_, 
 
 /// Encodes an `_id`.
 pub(crate) fn id_key(id: RawBsonRef<'_>) -> Result<Vec<u8>> {
+    let mut key = Vec::with_capacity(16);
+    encode_id(&mut key, id)?;
+    Ok(key)
+}
+
+/// Encodes an `_id` into an empty buffer.
+pub(crate) fn encode_id(key: &mut Vec<u8>, id: RawBsonRef<'_>) -> Result<()> {
     match id {
         RawBsonRef::Array(_) | RawBsonRef::RegularExpression(_) | RawBsonRef::Undefined => {
             Err(Error::invalid("the '_id' value cannot be an array, a regex or undefined"))
         }
         _ => {
-            let key = key::encode(id);
+            key::encode_to(key, id);
             if key.len() > ID_LEN_MAX {
                 return Err(Error::TooLarge(format!("an _id has at most {ID_LEN_MAX} bytes")));
             }
-            Ok(key)
+            Ok(())
         }
     }
 }

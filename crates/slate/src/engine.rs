@@ -1,6 +1,6 @@
 //! The engine: what callers do with collections and documents.
 
-use std::{sync::Arc, time::Instant};
+use std::{cell::Cell, sync::Arc, time::Instant};
 
 use bson::{
     Bson, Document, RawDocumentBuf, doc,
@@ -9,7 +9,7 @@ use bson::{
 };
 
 use crate::{
-    catalog::{Catalog, Collection},
+    catalog::{Catalog, Collection, FailedBuilds},
     commit::{Committer, Ticket},
     error::Result,
     query::{self, Query},
@@ -18,18 +18,24 @@ use crate::{
     transaction::Transaction,
 };
 
+thread_local! {
+    /// Buffer for the key of a look-up, which would else allocate nothing.
+    static KEY: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
 /// A database. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Engine {
     pub(crate) committer: Arc<Committer>,
     boot_id: Arc<str>,
+    pub(crate) failed: Arc<FailedBuilds>,
 }
 
 impl Engine {
     /// Opens the database in a store.
     pub fn open(store: Arc<dyn Store>) -> Result<Self> {
         let committer = Arc::new(Committer::new(store)?);
-        Ok(Self { committer, boot_id: ObjectId::new().to_hex().into() })
+        Ok(Self { committer, boot_id: ObjectId::new().to_hex().into(), failed: Arc::default() })
     }
 
     /// Opens an empty database in memory.
@@ -116,9 +122,18 @@ impl Engine {
         id: &Bson,
         read: impl FnOnce(&RawDocument) -> T,
     ) -> Result<Option<T>> {
-        let id =
-            bson::RawBson::try_from(id.clone()).map_err(|error| crate::Error::invalid(error.to_string()))?;
-        self.get_raw(collection, id.as_raw_bson_ref(), read)
+        let id = match id {
+            Bson::Int32(id) => RawBsonRef::Int32(*id),
+            Bson::Int64(id) => RawBsonRef::Int64(*id),
+            Bson::String(id) => RawBsonRef::String(id),
+            Bson::ObjectId(id) => RawBsonRef::ObjectId(*id),
+            other => {
+                let id = bson::RawBson::try_from(other.clone())
+                    .map_err(|error| crate::Error::invalid(error.to_string()))?;
+                return self.get_raw(collection, id.as_raw_bson_ref(), read);
+            }
+        };
+        self.get_raw(collection, id, read)
     }
 
     /// Returns the document with an `_id` that is still encoded.
@@ -128,14 +143,19 @@ impl Engine {
         id: RawBsonRef<'_>,
         read: impl FnOnce(&RawDocument) -> T,
     ) -> Result<Option<T>> {
-        let key = crate::document::id_key(id)?;
+        // Taken, not borrowed: `read` may come here again.
+        let mut key = KEY.take();
+        key.clear();
         let (mut read, mut result) = (Some(read), Ok(None));
-        self.committer.read(collection, &key, &mut |bytes| {
-            if let (Some(bytes), Some(read)) = (bytes, read.take()) {
-                result = stored(bytes).map(|document| Some(read(document)));
-            }
-        })?;
-        result
+        let found = crate::document::encode_id(&mut key, id).and_then(|()| {
+            self.committer.read(collection, &key, &mut |bytes| {
+                if let (Some(bytes), Some(read)) = (bytes, read.take()) {
+                    result = stored(bytes).map(|document| Some(read(document)));
+                }
+            })
+        });
+        KEY.set(key);
+        found.and(result)
     }
 
     /// Counts the documents of a query.

@@ -98,7 +98,8 @@ pub(crate) fn run_plan(
     };
     let filter = plan.residual.as_ref().unwrap_or(&query.filter);
     if plan.sorted {
-        scan.documents(&plan.access, &mut |id, document| {
+        let wanted = query.wanted().filter(|_| plan.exact);
+        scan.documents(&plan.access, wanted, &mut |id, document| {
             if !plan.exact && !filter.matches(document) {
                 return Ok(true);
             }
@@ -106,7 +107,7 @@ pub(crate) fn run_plan(
         })?;
     } else {
         let mut sorted = Sorted::new(query.wanted());
-        scan.documents(&plan.access, &mut |id, document| {
+        scan.documents(&plan.access, None, &mut |id, document| {
             if plan.exact || filter.matches(document) {
                 sorted.push(query.sort.key(document), id, document)?;
             }

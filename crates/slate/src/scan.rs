@@ -9,11 +9,13 @@ use crate::{
     error::{Error, Result},
     index,
     plan::{Access, Leg},
-    store::{Cursor, Direction, Range, Reader},
+    store::{Cursor, Direction, Keys, Lookup, Range, Reader},
 };
 
 /// Rows between two looks at the clock.
 const CLOCK_INTERVAL: u64 = 128;
+/// `_id`s of the first batch of documents.
+const BATCH_MIN: usize = 2;
 /// Entries passed one by one on the way to an `_id`, before the rest is skipped.
 const STEPS_MAX: usize = 4;
 
@@ -66,20 +68,33 @@ impl<'a> Scan<'a> {
         Ok(())
     }
 
-    /// Visits the candidates of an access path, each once, until `visit` returns false.
-    pub(crate) fn documents(&mut self, access: &Access, visit: VisitDocument<'_>) -> Result<()> {
+    /// Visits the candidates of an access path, each once, until `visit` returns false. `wanted` says when it will, if
+    /// that is known.
+    pub(crate) fn documents(
+        &mut self,
+        access: &Access,
+        wanted: Option<usize>,
+        visit: VisitDocument<'_>,
+    ) -> Result<()> {
         if let Access::Documents { ranges, direction } = access {
             return self.in_id_order(ranges, *direction, visit);
         }
         let mut lookup = self.reader.lookup(self.collection.space)?;
-        let mut read = 0;
+        let mut batch = Batch { ids: Keys::default(), size: BATCH_MIN, read: 0 };
         let scanned = self.ids(access, &mut |id| {
-            read += 1;
-            let document = lookup.get(id)?;
-            let document = document.ok_or_else(|| Error::corrupt("an index names a missing document"))?;
-            visit(id, stored(document)?)
+            batch.ids.push(id);
+            let complete = wanted.is_some_and(|wanted| batch.read as usize + batch.ids.len() >= wanted);
+            if batch.ids.len() < batch.size && !complete {
+                return Ok(true);
+            }
+            batch.fetch(lookup.as_mut(), visit)
         });
-        self.documents += read;
+        // The rest, unless `visit` has stopped.
+        let scanned = scanned.and_then(|()| match batch.ids.is_empty() {
+            true => Ok(()),
+            false => batch.fetch(lookup.as_mut(), visit).map(drop),
+        });
+        self.documents += batch.read;
         scanned
     }
 
@@ -192,6 +207,30 @@ impl<'a> Scan<'a> {
             }
             turn = (turn + 1) % legs.len();
         }
+    }
+}
+
+/// `_id`s whose documents are looked up together.
+struct Batch {
+    ids: Keys,
+    /// Length of a full batch. It grows, so that a small limit is not overshot by much.
+    size: usize,
+    /// Documents read.
+    read: u64,
+}
+
+impl Batch {
+    /// Visits the documents, and empties the batch. Returns false if `visit` did.
+    fn fetch(&mut self, lookup: &mut dyn Lookup, visit: VisitDocument<'_>) -> Result<bool> {
+        let Self { ids, read, .. } = self;
+        let more = lookup.get_all(ids, &mut |id, document| {
+            *read += 1;
+            let document = document.ok_or_else(|| Error::corrupt("an index names a missing document"))?;
+            visit(id, stored(document)?)
+        });
+        self.ids.clear();
+        self.size = (self.size * 2).min(Keys::MAX);
+        more
     }
 }
 

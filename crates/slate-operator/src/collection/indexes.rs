@@ -22,11 +22,30 @@ impl Progress {
         self.indexes.iter().all(|index| index.ready)
     }
 
-    /// Returns `2/2`, or `1/2 (status 40%)` during a build.
+    /// Returns the indexes whose build failed.
+    pub(super) fn failed(&self) -> impl Iterator<Item = &IndexInfo> {
+        self.indexes.iter().filter(|index| index.error.is_some())
+    }
+
+    /// Returns `index b: cannot index parallel arrays` for every failed build.
+    pub(super) fn failures(&self) -> String {
+        let describe = |index: &IndexInfo| {
+            format!(
+                "index {}: {}",
+                index.definition.fields.join(","),
+                index.error.as_deref().unwrap_or_default()
+            )
+        };
+        self.failed().map(describe).collect::<Vec<_>>().join("; ")
+    }
+
+    /// Returns `2/2`, `1/2 (status 40%)` during a build, or `1/2 (status failed)` after it.
     pub(super) fn summary(&self) -> String {
         let ready = self.indexes.iter().filter(|index| index.ready).count();
         let mut summary = format!("{ready}/{}", self.indexes.len());
-        if let Some(building) = self.indexes.iter().find(|index| !index.ready) {
+        if let Some(failed) = self.failed().next() {
+            summary.push_str(&format!(" ({} failed)", failed.definition.fields.join(",")));
+        } else if let Some(building) = self.indexes.iter().find(|index| !index.ready) {
             let percent = building.indexed * 100 / building.total.max(1);
             summary.push_str(&format!(" ({} {}%)", building.definition.fields.join(","), percent.min(100)));
         }
@@ -70,7 +89,7 @@ mod tests {
     fn present(fields: &[&str], ready: bool) -> IndexInfo {
         let fields: Vec<String> = fields.iter().map(|field| (*field).to_owned()).collect();
         let definition = IndexDefinition { name: fields.join("_"), fields, ..IndexDefinition::default() };
-        IndexInfo { definition, ready, indexed: 40, total: 100 }
+        IndexInfo { definition, ready, indexed: 40, total: 100, error: None }
     }
 
     #[test]
@@ -87,6 +106,17 @@ mod tests {
         let progress =
             Progress { documents: 0, indexes: vec![present(&["a"], true), present(&["b"], false)] };
         assert_eq!(progress.summary(), "1/2 (b 40%)");
-        assert!(!progress.is_ready());
+        assert!(!progress.is_ready() && progress.failed().next().is_none());
+    }
+
+    #[test]
+    fn failed_builds_are_named_with_their_reason() {
+        let failed = IndexInfo { error: Some("too large".to_owned()), ..present(&["b"], false) };
+        let progress = Progress { documents: 0, indexes: vec![present(&["a"], true), failed] };
+        assert_eq!(progress.summary(), "1/2 (b failed)");
+        assert_eq!(progress.failures(), "index b: too large");
+        // It is neither created again at once, nor dropped.
+        let wanted = definitions(&["a".to_owned(), "b".to_owned()]);
+        assert_eq!(difference(&wanted, &progress.indexes), Difference::default());
     }
 }

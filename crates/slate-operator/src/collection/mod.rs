@@ -13,7 +13,10 @@ use kube::{
     },
 };
 use serde_json::json;
-use slate_client::{Client, protocol::ErrorCode};
+use slate_client::{
+    Client,
+    protocol::{ErrorCode, IndexInfo},
+};
 
 use self::indexes::Progress;
 use crate::{
@@ -80,7 +83,7 @@ async fn apply(
             return Err(error.into());
         }
     };
-    let progress = match bring_up_to_date(collection, &client).await {
+    let progress = match bring_up_to_date(collection, context, &client).await {
         Ok(progress) => progress,
         Err(error) => {
             let reason = if error.code() == Some(ErrorCode::Invalid) { "InvalidSpec" } else { "ServerError" };
@@ -96,20 +99,28 @@ async fn apply(
         indexes: Some(progress.summary()),
         conditions: collection.status.clone().unwrap_or_default().conditions,
     };
-    let (reason, message) = match progress.is_ready() {
-        true => ("UpToDate", "the collection and its indexes exist".to_owned()),
-        false => ("BuildingIndexes", format!("indexes ready: {}", progress.summary())),
+    let (reason, message, pause) = if progress.is_ready() {
+        context.built(collection);
+        ("UpToDate", "the collection and its indexes exist".to_owned(), STEADY_PAUSE)
+    } else if progress.failed().next().is_some() {
+        ("IndexBuildFailed", progress.failures(), context.until_rebuild(collection))
+    } else {
+        ("BuildingIndexes", format!("indexes ready: {}", progress.summary()), BUILDING_PAUSE)
     };
     set_ready(collection, &mut status, progress.is_ready(), reason, &message);
     write_status(collection, context, collections, status, reason, &message).await?;
-    Ok(Action::requeue(if progress.is_ready() { STEADY_PAUSE } else { BUILDING_PAUSE }))
+    Ok(Action::requeue(pause))
 }
 
 /// Creates the collection, or adds and drops indexes until they are those of the spec.
 ///
 /// The state of the server decides, not a remembered generation: a new pod, an edited spec and an index
-/// that somebody dropped by hand are all the same case.
-async fn bring_up_to_date(collection: &Collection, client: &Client) -> Result<Progress, slate_client::Error> {
+/// that somebody dropped by hand are all the same case. Only failed builds wait for their turn.
+async fn bring_up_to_date(
+    collection: &Collection,
+    context: &Context,
+    client: &Client,
+) -> Result<Progress, slate_client::Error> {
     let name = collection.name_any();
     let wanted = indexes::definitions(&collection.spec.indexes);
     match client.create_collection(&name, wanted.clone()).await {
@@ -117,10 +128,14 @@ async fn bring_up_to_date(collection: &Collection, client: &Client) -> Result<Pr
         Err(error) if error.code() == Some(ErrorCode::AlreadyExists) => {
             let present = client.indexes(&name).await?;
             let difference = indexes::difference(&wanted, &present);
-            for index in difference.extra {
-                client.drop_index(&name, &index).await?;
+            let kept = |index: &&IndexInfo| !difference.extra.contains(&index.definition.name);
+            let failed: Vec<_> = present.iter().filter(kept).filter(|index| index.error.is_some()).collect();
+            let again = !failed.is_empty() && context.should_rebuild(collection);
+            let rebuilt = failed.into_iter().filter(|_| again).map(|index| index.definition.clone());
+            for index in &difference.extra {
+                client.drop_index(&name, index).await?;
             }
-            for index in difference.missing {
+            for index in difference.missing.iter().cloned().chain(rebuilt) {
                 client.create_index(&name, index, true).await?;
             }
         }

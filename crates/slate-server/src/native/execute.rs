@@ -95,8 +95,16 @@ fn read(context: &SharedContext, request: Request) -> Result<std::result::Result
         }
         Request::ListCollections => list_collections(context)?,
         Request::ListIndexes { collection } => {
-            let indexes = engine.indexes(&namespace(&collection))?;
-            Response::Indexes { indexes: indexes.into_iter().filter_map(translate::index_info).collect() }
+            let name = namespace(&collection);
+            let indexes = engine.indexes(&name)?.into_iter().filter_map(translate::index_info);
+            let failed = engine.failed_builds(&name)?.into_iter().map(translate::failed_index);
+            Response::Indexes { indexes: indexes.chain(failed).collect() }
+        }
+        // What is left of an index whose build failed.
+        Request::DropIndex { collection, index }
+            if engine.forget_failed_build(&namespace(&collection), &index) =>
+        {
+            Response::Ok
         }
         Request::CreateIndex { collection, index, background } => {
             let (name, spec) = (namespace(&collection), translate::index_spec(&index)?);

@@ -79,23 +79,38 @@ pub(super) fn index_spec(definition: &IndexDefinition) -> Result<IndexSpec> {
 }
 
 pub(super) fn index_info(status: IndexStatus) -> Option<IndexInfo> {
-    let spec = status.spec?;
+    Some(IndexInfo {
+        definition: definition(status.spec?),
+        ready: status.ready,
+        indexed: status.indexed,
+        total: status.total,
+        error: None,
+    })
+}
+
+/// Describes an index whose build failed.
+pub(super) fn failed_index((spec, error): (IndexSpec, Error)) -> IndexInfo {
+    IndexInfo {
+        definition: definition(spec),
+        ready: false,
+        indexed: 0,
+        total: 0,
+        error: Some(error.to_string()),
+    }
+}
+
+fn definition(spec: IndexSpec) -> IndexDefinition {
     let field = |field: &slate::IndexField| match field.descending {
         true => format!("-{}", field.path),
         false => field.path.to_string(),
     };
-    Some(IndexInfo {
-        definition: IndexDefinition {
-            fields: spec.fields.iter().map(field).collect(),
-            name: spec.name,
-            unique: spec.unique,
-            sparse: spec.sparse,
-            expire_after_seconds: spec.expire_after_seconds,
-        },
-        ready: status.ready,
-        indexed: status.indexed,
-        total: status.total,
-    })
+    IndexDefinition {
+        fields: spec.fields.iter().map(field).collect(),
+        name: spec.name,
+        unique: spec.unique,
+        sparse: spec.sparse,
+        expire_after_seconds: spec.expire_after_seconds,
+    }
 }
 
 pub(super) fn error(error: &Error) -> Response {

@@ -32,6 +32,16 @@ impl Bytes {
     }
 }
 
+impl Bytes {
+    /// Returns the string, perhaps with zero bytes after it, so that its first bytes can be read as a number.
+    pub(super) fn padded(&self) -> &[u8] {
+        match self {
+            Self::Inline { data, .. } => data,
+            Self::Shared(bytes) => bytes,
+        }
+    }
+}
+
 impl Borrow<[u8]> for Bytes {
     fn borrow(&self) -> &[u8] {
         self.as_slice()

@@ -57,6 +57,68 @@ pub trait Reader {
 pub trait Lookup {
     /// Returns the value of a key.
     fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>>;
+
+    /// Looks up several keys. `visit` gets each, in order, and its value, until it returns false. Returns what it
+    /// returned last.
+    fn get_all(&mut self, keys: &Keys, visit: VisitFound<'_>) -> Result<bool> {
+        for key in keys.iter() {
+            if !visit(key, self.get(key)?)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Gets a key and its value, and returns false to stop.
+pub type VisitFound<'a> = &'a mut dyn FnMut(&[u8], Option<&[u8]>) -> Result<bool>;
+
+/// A few keys, in one buffer.
+#[derive(Debug)]
+pub struct Keys {
+    bytes: Vec<u8>,
+    /// Where each key begins and ends.
+    spans: Vec<(u32, u32)>,
+}
+
+impl Default for Keys {
+    fn default() -> Self {
+        Self { bytes: Vec::with_capacity(Self::MAX * 16), spans: Vec::with_capacity(Self::MAX) }
+    }
+}
+
+impl Keys {
+    /// Most keys.
+    pub const MAX: usize = 16;
+
+    /// Appends a key. The caller appends at most [`Keys::MAX`].
+    pub fn push(&mut self, key: &[u8]) {
+        debug_assert!(self.spans.len() < Self::MAX);
+        let from = self.bytes.len() as u32;
+        self.bytes.extend_from_slice(key);
+        self.spans.push((from, self.bytes.len() as u32));
+    }
+
+    /// Removes all keys.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.spans.clear();
+    }
+
+    /// Returns the number of keys.
+    pub fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    /// Returns true if there is no key.
+    pub fn is_empty(&self) -> bool {
+        self.spans.is_empty()
+    }
+
+    /// Returns the keys in the order in which they were appended.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        self.spans.iter().map(|(from, to)| &self.bytes[*from as usize..*to as usize])
+    }
 }
 
 /// A write transaction, which reads its own writes.

@@ -56,6 +56,28 @@ fn index_is_built_in_steps_while_writes_go_on() {
 }
 
 #[test]
+fn failed_build_in_the_background_leaves_its_reason_until_it_is_tried_again() {
+    on_every_store(|engine| {
+        with_documents(engine, [doc! { "_id": 1, "a": 1 }, doc! { "_id": 2, "a": 1 }]);
+        let unique = || IndexSpec { unique: true, ..IndexSpec::on(&["a"]).expect("a spec") };
+        assert!(engine.start_index("c", unique()).expect("start"));
+        while engine.build_pending().expect("step") {}
+        let failed = engine.failed_builds("c").expect("failures");
+        assert!(
+            matches!(&failed[..], [(spec, Error::DuplicateKey { .. })] if spec.name == "a_1"),
+            "{failed:?}"
+        );
+        assert_eq!(engine.indexes("c").expect("indexes").len(), 1, "a failed build is dropped");
+
+        update(engine, doc! { "_id": 2 }, doc! { "$set": { "a": 2 } }).expect("update");
+        assert!(engine.start_index("c", unique()).expect("start"));
+        while engine.build_pending().expect("step") {}
+        assert!(engine.failed_builds("c").expect("failures").is_empty());
+        assert!(engine.indexes("c").expect("indexes")[1].ready);
+    });
+}
+
+#[test]
 fn index_definitions_are_checked() {
     on_every_store(|engine| {
         with_documents(engine, []);

@@ -1,10 +1,10 @@
 //! Cursors and look-ups.
 
-use std::cmp::Ordering;
+use std::hint::black_box;
 
 use super::{
-    super::{Cursor, Direction, Lookup, Range},
-    Branch, Leaf, Node, Tree, compare,
+    super::{Cursor, Direction, Keys, Lookup, Range, VisitFound, bytes::Bytes},
+    Branch, Leaf, Node, Tree, head,
 };
 use crate::error::Result;
 
@@ -164,48 +164,99 @@ impl Cursor for TreeCursor<'_> {
     }
 }
 
-/// Entries looked at after the last one, before a leaf is searched.
-const NEAR: usize = 3;
-
 /// Look-ups that remember their place.
 pub(in super::super) struct TreeLookup<'a> {
     tree: &'a Tree,
-    leaf: Option<&'a Leaf>,
-    /// Position after the last entry found.
-    next: usize,
+    /// The branch above the last leaf.
+    parent: Option<Parent<'a>>,
+    /// The leaf of the last entry found, and the position after it.
+    found: Option<(&'a Leaf, usize)>,
 }
+
+/// A branch above leaves.
+struct Parent<'a> {
+    branch: &'a Branch,
+    /// Keys between which all of its own are.
+    bounds: Bounds<'a>,
+    /// Position of the last child.
+    position: usize,
+}
+
+/// Keys from the first bound, inclusive, to the second, exclusive; nothing: without end. Each with its head.
+type Bounds<'a> = (Option<(u64, &'a [u8])>, Option<(u64, &'a [u8])>);
 
 impl<'a> TreeLookup<'a> {
     pub(in super::super) fn new(tree: &'a Tree) -> Self {
-        Self { tree, leaf: None, next: 0 }
+        Self { tree, parent: None, found: None }
     }
 
-    /// Finds a key in the leaf of the last look-up. Nothing: it belongs to another leaf.
-    fn near(&self, key: &[u8]) -> Option<(&'a Leaf, Option<usize>)> {
-        let leaf = self.leaf?;
-        for position in self.next..leaf.len().min(self.next + NEAR) {
-            match compare(leaf.key(position), key) {
-                Ordering::Less => {}
-                Ordering::Equal => return Some((leaf, Some(position))),
-                Ordering::Greater => break,
+    /// Returns the leaf that has a key, if any has. Reads branches only.
+    fn leaf_of(&mut self, key: &[u8]) -> Option<&'a Leaf> {
+        if let Some(Parent { branch, bounds: (low, high), position }) = &mut self.parent {
+            let bound = (head(key), key);
+            if low.is_none_or(|low| low <= bound) && high.is_none_or(|high| bound < high) {
+                *position = branch.position_near(key, *position);
+                return match &*branch.children[*position] {
+                    Node::Leaf(leaf) => Some(leaf),
+                    Node::Branch(_) => None,
+                };
             }
         }
-        let within = compare(leaf.key(0), key).is_le() && compare(key, leaf.last_key()).is_le();
-        within.then(|| (leaf, leaf.search(key).ok()))
+        let (mut node, mut bounds) = (self.tree.root.as_deref()?, (None, None));
+        loop {
+            match node {
+                Node::Leaf(leaf) => return Some(leaf),
+                Node::Branch(branch) => {
+                    let position = branch.position(key);
+                    node = &branch.children[position];
+                    self.parent = Some(Parent { branch, bounds, position });
+                    let with_head = |bound: &'a Bytes| (head(bound.padded()), bound.as_slice());
+                    let (low, high) = branch.bounds(position);
+                    bounds = (low.map(with_head).or(bounds.0), high.map(with_head).or(bounds.1));
+                }
+            }
+        }
     }
 }
 
 impl Lookup for TreeLookup<'_> {
     fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>> {
-        let found = self.near(key).or_else(|| {
-            let leaf = self.tree.leaf_of(key)?;
-            Some((leaf, leaf.search(key).ok()))
-        });
-        let Some((leaf, position)) = found else { return Ok(None) };
-        self.leaf = Some(leaf);
-        Ok(position.map(|position| {
-            self.next = position + 1;
-            leaf.value(position)
-        }))
+        let Some(leaf) = self.leaf_of(key) else { return Ok(None) };
+        Ok(leaf.search(key).ok().map(|position| leaf.value(position)))
+    }
+
+    /// Does one step of every look-up, then the next, so that their cache misses overlap.
+    fn get_all(&mut self, keys: &Keys, visit: VisitFound<'_>) -> Result<bool> {
+        let mut leaves = [None; Keys::MAX];
+        for (leaf, key) in leaves.iter_mut().zip(keys.iter()) {
+            *leaf = self.leaf_of(key);
+        }
+        for leaf in leaves.iter().flatten() {
+            black_box(leaf.len());
+        }
+        for leaf in leaves.iter().flatten() {
+            leaf.touch_slots();
+        }
+        let mut values = [None; Keys::MAX];
+        for ((value, leaf), key) in values.iter_mut().zip(leaves).zip(keys.iter()) {
+            let Some(leaf) = leaf else { continue };
+            let position = match self.found {
+                Some((last, next)) if std::ptr::eq(last, leaf) => leaf.search_near(key, next),
+                _ => leaf.search(key).ok(),
+            };
+            if let Some(position) = position {
+                self.found = Some((leaf, position + 1));
+                *value = Some(leaf.value(position));
+            }
+        }
+        for value in values.iter().flatten() {
+            black_box((value.first().copied(), value.last().copied()));
+        }
+        for (key, value) in keys.iter().zip(values) {
+            if !visit(key, value)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }

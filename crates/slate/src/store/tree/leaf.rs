@@ -1,4 +1,7 @@
 //! Leaves: keys in one buffer and values in another, in order.
+//!
+//! A slot has the four bytes of its key that follow the prefix which all keys of the leaf share. They decide nearly
+//! every comparison, so a search stays within the slots: few cache lines, no comparison of byte strings.
 
 use std::{cmp::Ordering, sync::Arc};
 
@@ -8,10 +11,12 @@ const LEAF_BYTES: usize = 4096;
 const INLINE_VALUE_MAX: usize = 1024;
 /// Spare bytes of a buffer that had to grow.
 const SPARE_BYTES: usize = 128;
+/// Entries looked at where a key probably is, before the leaf is searched.
+const NEAR: usize = 3;
 /// Spare slots of a list that had to grow.
 const SPARE_SLOTS: usize = 8;
 
-/// A leaf. Keys are together, so that a search touches few cache lines.
+/// A leaf.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leaf {
     slots: Vec<Slot>,
@@ -21,6 +26,10 @@ pub(super) struct Leaf {
     apart: Vec<(u16, Arc<[u8]>)>,
     /// Position after the last insertion, to recognise ascending ones.
     next: u16,
+    /// Bytes that every key begins with; heads follow them.
+    prefix: u16,
+    /// The first eight bytes of that prefix, and perhaps some more.
+    prefix_head: [u8; 8],
 }
 
 /// Beginnings of an entry's key and value; they end where the next entry's begin.
@@ -29,8 +38,18 @@ pub(super) struct Leaf {
 /// before it splits.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
+    /// The key's bytes after the leaf's prefix, as a number.
+    head: u32,
     key: u16,
     value: u16,
+}
+
+/// Returns the four bytes of a key after a prefix as a number. Keys with different heads order by them.
+fn head(key: &[u8], prefix: usize) -> u32 {
+    match key.get(prefix..).and_then(<[u8]>::first_chunk::<4>) {
+        Some(bytes) => u32::from_be_bytes(*bytes),
+        None => (super::head(key.get(prefix..).unwrap_or_default()) >> 32) as u32,
+    }
 }
 
 impl Leaf {
@@ -62,7 +81,7 @@ impl Leaf {
 
     /// Returns where an entry begins; the entry after the last begins at the end.
     fn slot(&self, position: usize) -> Slot {
-        let end = || Slot { key: self.keys.len() as u16, value: self.values.len() as u16 };
+        let end = || Slot { head: 0, key: self.keys.len() as u16, value: self.values.len() as u16 };
         self.slots.get(position).copied().unwrap_or_else(end)
     }
 
@@ -91,7 +110,27 @@ impl Leaf {
 
     /// Finds a key: its position, or the one where it would be inserted.
     pub(super) fn search(&self, key: &[u8]) -> Result<usize, usize> {
-        let (mut low, mut high) = (0, self.len());
+        let prefix = usize::from(self.prefix);
+        if prefix > 0 {
+            let known = if prefix <= 8 { &self.prefix_head[..] } else { &self.keys };
+            match super::compare_prefix(key, known, prefix) {
+                Ordering::Less => return Err(0),
+                Ordering::Greater => return Err(self.len()),
+                Ordering::Equal => {}
+            }
+        }
+        let head = head(key, prefix);
+        let mut low = self.slots.partition_point(|slot| slot.head < head);
+        // As a rule one entry has this head.
+        match self.slots.get(low) {
+            Some(slot) if slot.head == head => match super::compare(self.key(low), key) {
+                Ordering::Less => low += 1,
+                Ordering::Equal => return Ok(low),
+                Ordering::Greater => return Err(low),
+            },
+            _ => return Err(low),
+        }
+        let mut high = low + self.slots[low..].partition_point(|slot| slot.head == head);
         while low < high {
             let middle = usize::midpoint(low, high);
             match super::compare(self.key(middle), key) {
@@ -101,6 +140,52 @@ impl Leaf {
             }
         }
         Err(low)
+    }
+
+    /// Reads a slot, so that a search finds the slots in the cache.
+    pub(super) fn touch_slots(&self) {
+        std::hint::black_box(self.slots.get(self.slots.len() / 2).map(|slot| slot.head));
+    }
+
+    /// Finds a key, where it probably is at `position` or soon after.
+    pub(super) fn search_near(&self, key: &[u8], position: usize) -> Option<usize> {
+        for position in position..self.len().min(position + NEAR) {
+            match super::compare(self.key(position), key) {
+                Ordering::Less => {}
+                Ordering::Equal => return Some(position),
+                Ordering::Greater => break,
+            }
+        }
+        self.search(key).ok()
+    }
+
+    /// Makes the prefix as long as a new key leaves it, and returns that key's head.
+    fn admit(&mut self, key: &[u8]) -> u32 {
+        let shared = match self.is_empty() {
+            true => key.len(),
+            false => super::common_prefix(&self.keys[..usize::from(self.prefix)], key),
+        };
+        if shared < usize::from(self.prefix) || self.is_empty() {
+            self.set_prefix(shared);
+            self.prefix_head = super::head(key).to_be_bytes();
+        }
+        head(key, shared)
+    }
+
+    /// Sets the prefix, and every slot's head.
+    fn set_prefix(&mut self, prefix: usize) {
+        self.prefix = prefix as u16;
+        for position in 0..self.len() {
+            self.slots[position].head = head(self.key(position), prefix);
+        }
+    }
+
+    /// Makes the prefix as long as possible.
+    fn lengthen_prefix(&mut self) {
+        if !self.is_empty() {
+            self.set_prefix(super::common_prefix(self.key(0), self.last_key()));
+            self.prefix_head = super::head(self.key(0)).to_be_bytes();
+        }
     }
 
     /// Returns the position of the first key that is not below this one.
@@ -128,7 +213,7 @@ impl Leaf {
     }
 
     fn insert_at(&mut self, position: usize, key: &[u8], value: &[u8]) {
-        let at = self.slot(position);
+        let at = Slot { head: self.admit(key), ..self.slot(position) };
         for (place, _) in &mut self.apart {
             *place += u16::from(usize::from(*place) >= position);
         }
@@ -172,11 +257,15 @@ impl Leaf {
             slot.key -= to.key - from.key;
             slot.value -= to.value - from.value;
         }
+        if self.is_empty() {
+            self.prefix = 0;
+        }
     }
 
     /// Splits, at a position or in the middle, and returns the right half. Ascending insertions split behind
     /// the last one, which leaves full leaves behind.
     fn split(&mut self, at: Option<usize>) -> Self {
+        let ascending = at.is_some();
         let at = match at {
             Some(at) if at == self.len() => at - 1,
             Some(at) => at,
@@ -186,20 +275,25 @@ impl Leaf {
             }
         };
         let at = at.clamp(1, self.len() - 1);
-        let right = self.copy(at..self.len());
-        *self = self.copy(0..at);
+        let right = self.copy(at..self.len(), true);
+        // A full leaf that an ascending run leaves behind stays as it is.
+        *self = self.copy(0..at, !ascending);
         // The next of an ascending run comes after the last of this half.
         self.next = self.len() as u16;
         right
     }
 
-    fn copy(&self, positions: std::ops::Range<usize>) -> Self {
+    fn copy(&self, positions: std::ops::Range<usize>, grows: bool) -> Self {
         let (from, to) = (self.slot(positions.start), self.slot(positions.end));
+        let (slots, bytes) = if grows { (SPARE_SLOTS, SPARE_BYTES) } else { (0, 0) };
         let mut copy = Self::default();
-        copy.slots.reserve_exact(positions.len() + SPARE_SLOTS);
-        copy.keys.reserve_exact(usize::from(to.key - from.key) + SPARE_BYTES);
-        copy.values.reserve_exact(usize::from(to.value - from.value) + SPARE_BYTES);
+        copy.slots.reserve_exact(positions.len() + slots);
+        copy.keys.reserve_exact(usize::from(to.key - from.key) + bytes);
+        // An index has no values.
+        let values = usize::from(to.value - from.value);
+        copy.values.reserve_exact(if values == 0 { 0 } else { values + bytes });
         copy.append(self, positions);
+        copy.lengthen_prefix();
         copy
     }
 
@@ -212,12 +306,11 @@ impl Leaf {
         let apart = other.apart.iter().filter(|(place, _)| within(place));
         let moved = |place: u16| (usize::from(place) - positions.start + count) as u16;
         self.apart.extend(apart.map(|(place, value)| (moved(*place), Arc::clone(value))));
-        self.slots.extend(
-            other.slots[positions.clone()].iter().map(|slot| Slot {
-                key: slot.key - from.key + keys,
-                value: slot.value - from.value + values,
-            }),
-        );
+        self.slots.extend(other.slots[positions.clone()].iter().map(|slot| Slot {
+            head: 0,
+            key: slot.key - from.key + keys,
+            value: slot.value - from.value + values,
+        }));
         self.keys.extend_from_slice(&other.keys[usize::from(from.key)..usize::from(to.key)]);
         self.values.extend_from_slice(&other.values[usize::from(from.value)..usize::from(to.value)]);
     }
@@ -225,6 +318,7 @@ impl Leaf {
     /// Takes over the entries of the next leaf.
     pub(super) fn merge(&mut self, next: &Self) {
         self.append(next, 0..next.len());
+        self.lengthen_prefix();
     }
 }
 

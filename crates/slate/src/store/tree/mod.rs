@@ -34,14 +34,44 @@ enum Node {
     Branch(Branch),
 }
 
-/// Compares keys: the first eight bytes, which mostly decide, as a number.
+/// Returns the first eight bytes of a key as a number, with zeros for what it lacks. Keys with different heads order
+/// by them.
+fn head(key: &[u8]) -> u64 {
+    match key.first_chunk::<8>() {
+        Some(bytes) => u64::from_be_bytes(*bytes),
+        None => key.iter().fold(0, |head, byte| head << 8 | u64::from(*byte)) << (8 * (8 - key.len()) % 64),
+    }
+}
+
+/// Compares keys: the first eight bytes, which mostly decide, then the last eight of short ones, as numbers.
 fn compare(left: &[u8], right: &[u8]) -> Ordering {
-    match (left.split_first_chunk::<8>(), right.split_first_chunk::<8>()) {
-        (Some((left_head, left)), Some((right_head, right))) => {
-            u64::from_be_bytes(*left_head).cmp(&u64::from_be_bytes(*right_head)).then_with(|| left.cmp(right))
+    let (Some(left_head), Some(right_head)) = (left.first_chunk::<8>(), right.first_chunk::<8>()) else {
+        return left.cmp(right);
+    };
+    let order = u64::from_be_bytes(*left_head).cmp(&u64::from_be_bytes(*right_head));
+    if order.is_ne() {
+        return order;
+    }
+    match (left.last_chunk::<8>(), right.last_chunk::<8>()) {
+        (Some(left_tail), Some(right_tail)) if left.len() == right.len() && left.len() <= 16 => {
+            u64::from_be_bytes(*left_tail).cmp(&u64::from_be_bytes(*right_tail))
         }
         _ => left.cmp(right),
     }
+}
+
+/// Compares the beginning of a key with that of a known one, which has at least `length` bytes.
+fn compare_prefix(key: &[u8], known: &[u8], length: usize) -> Ordering {
+    if let (1..=8, Some(key), Some(known)) = (length, key.first_chunk::<8>(), known.first_chunk::<8>()) {
+        let shift = 8 * (8 - length);
+        return (u64::from_be_bytes(*key) >> shift).cmp(&(u64::from_be_bytes(*known) >> shift));
+    }
+    key[..length.min(key.len())].cmp(&known[..length])
+}
+
+/// Returns how many bytes two keys share at their beginning.
+fn common_prefix(left: &[u8], right: &[u8]) -> usize {
+    left.iter().zip(right).take_while(|(a, b)| a == b).count()
 }
 
 /// Result of an insertion: the length of the superseded value, and a new right neighbour with its separator.
