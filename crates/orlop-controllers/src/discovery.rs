@@ -42,6 +42,14 @@ impl Resource {
         }
     }
 
+    /// Returns its name with its group, such as `ingresses.networking.k8s.io`.
+    pub(crate) fn name_with_group(&self) -> String {
+        match self.api.group.as_str() {
+            "" => self.api.plural.clone(),
+            group => format!("{}.{group}", self.api.plural),
+        }
+    }
+
     /// Returns the apiVersion and kind of its objects.
     pub(crate) fn type_of(&self) -> (&str, &str) {
         (&self.api.api_version, &self.api.kind)

@@ -8,7 +8,9 @@
 
 mod admission_policy_status;
 mod backoff;
+mod bootstrap_tokens;
 pub mod certificate_approval;
+mod certificate_cleaner;
 mod certificate_requests;
 pub mod certificate_signing;
 mod cluster_role_aggregation;
@@ -25,7 +27,9 @@ mod jobs;
 mod legacy_token_cleaner;
 mod namespace_content;
 mod namespaces;
+mod node_ipam;
 mod node_lifecycle;
+mod node_ttl;
 mod pod_garbage_collector;
 mod replica_sets;
 mod resource_quotas;
@@ -41,6 +45,7 @@ mod ttl_after_finished;
 mod volumes;
 mod workload;
 
+pub use node_ipam::{BadRange, NodeRanges, Range};
 use orlop_client::Client;
 pub use root_ca::RootCa;
 use runtime::Manager;
@@ -53,6 +58,8 @@ pub struct Options {
     pub root_ca: RootCa,
     /// Folder of nodes for volumes that are made on demand. Without it there is no such class.
     pub local_volumes: Option<std::path::PathBuf>,
+    /// Ranges of pods' addresses that nodes get a part of. Without them they get none.
+    pub node_ranges: Option<NodeRanges>,
     /// Signers of credentials. Without one its controller does not run.
     pub signers: Signers,
 }
@@ -126,6 +133,18 @@ const CONTROLLERS: &[Registration] = &[
             certificate_approval::register(manager, recognize.clone());
         }
     }),
+    base(certificate_cleaner::NAME, |manager, _| {
+        certificate_cleaner::register(manager, certificate_cleaner::NAME);
+    }),
+    base(certificate_cleaner::PODS, |manager, _| {
+        certificate_cleaner::register(manager, certificate_cleaner::PODS);
+    }),
+    base(bootstrap_tokens::SIGNER, |manager, _| {
+        bootstrap_tokens::register(manager, bootstrap_tokens::SIGNER);
+    }),
+    base(bootstrap_tokens::CLEANER, |manager, _| {
+        bootstrap_tokens::register(manager, bootstrap_tokens::CLEANER);
+    }),
     base(resource_quotas::NAME, |manager, _| resource_quotas::register(manager)),
     workloads(replica_sets::NAME, |manager, _| replica_sets::register(manager, replica_sets::NAME)),
     workloads(replica_sets::REPLICATION_CONTROLLERS, |manager, _| {
@@ -140,6 +159,12 @@ const CONTROLLERS: &[Registration] = &[
     workloads(pod_garbage_collector::NAME, |manager, _| pod_garbage_collector::register(manager)),
     workloads(horizontal_pod_autoscaling::NAME, |manager, _| horizontal_pod_autoscaling::register(manager)),
     workloads(disruption::NAME, |manager, _| disruption::register(manager)),
+    workloads(node_ttl::NAME, |manager, _| node_ttl::register(manager)),
+    workloads(node_ipam::NAME, |manager, options| {
+        if let Some(ranges) = &options.node_ranges {
+            node_ipam::register(manager, ranges.clone());
+        }
+    }),
     workloads(node_lifecycle::NAME, |manager, _| node_lifecycle::register(manager)),
     workloads(node_lifecycle::TAINT_EVICTION, |manager, _| node_lifecycle::register_taint_eviction(manager)),
     workloads(volumes::binder::NAME, |manager, _| volumes::binder::register(manager)),
@@ -150,6 +175,10 @@ const CONTROLLERS: &[Registration] = &[
     workloads(volumes::protection::VOLUMES, |manager, _| {
         volumes::protection::register(manager, volumes::protection::VOLUMES);
     }),
+    workloads(volumes::protection::CLASSES, |manager, _| {
+        volumes::protection::register(manager, volumes::protection::CLASSES);
+    }),
+    workloads(volumes::attach_detach::NAME, |manager, _| volumes::attach_detach::register(manager)),
     workloads(volumes::local_path::NAME, |manager, options| {
         if let Some(folder) = &options.local_volumes {
             volumes::local_path::register(manager, folder.clone());

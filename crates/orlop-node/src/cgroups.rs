@@ -25,6 +25,8 @@ pub(crate) struct Limits {
     pub(crate) memory_bytes: Option<u64>,
     /// Thousandths of a core.
     pub(crate) cpu_milli: Option<u64>,
+    /// Thousandths of a core that the container is to have when others want cpu too.
+    pub(crate) cpu_request_milli: Option<u64>,
 }
 
 /// The node's own groups, below which those of containers are.
@@ -42,18 +44,34 @@ impl Cgroups {
         let mounts = fs::read_to_string("/proc/self/mountinfo").map_err(|error| error.to_string())?;
         let own = fs::read_to_string("/proc/self/cgroup").map_err(|error| error.to_string())?;
         let found = locate(&mounts, &own, name).ok_or("no hierarchy has memory and cpu controllers")?;
-        let probe = found.create("probe", Limits { memory_bytes: Some(1 << 30), cpu_milli: Some(1000) });
+        let probe = found.create(
+            "probe",
+            Limits { memory_bytes: Some(1 << 30), cpu_milli: Some(1000), cpu_request_milli: None },
+        );
         let created = probe.map_err(|error| format!("control groups cannot be created: {error}"))?;
         remove(&created);
         Ok(found)
     }
 
-    /// Creates the group of a container. Returns its directories.
-    pub(crate) fn create(&self, id: &str, limits: Limits) -> io::Result<Vec<PathBuf>> {
-        let groups = match self {
+    /// Returns the directories of a container's group.
+    pub(crate) fn of_container(&self, id: &str) -> Vec<PathBuf> {
+        match self {
             Self::V2(base) => vec![base.join(id)],
             Self::V1 { memory, cpu } => vec![memory.join(id), cpu.join(id)],
-        };
+        }
+    }
+
+    /// Returns the paths at which programs look for their own group, in the order of [`Self::of_container`].
+    pub(crate) fn seen_at(&self) -> &'static [&'static str] {
+        match self {
+            Self::V2(_) => &["/sys/fs/cgroup"],
+            Self::V1 { .. } => &["/sys/fs/cgroup/memory", "/sys/fs/cgroup/cpu"],
+        }
+    }
+
+    /// Creates the group of a container. Returns its directories.
+    pub(crate) fn create(&self, id: &str, limits: Limits) -> io::Result<Vec<PathBuf>> {
+        let groups = self.of_container(id);
         let created = groups
             .iter()
             .try_for_each(|group| self.create_group(group))
@@ -86,34 +104,61 @@ impl Cgroups {
         }
     }
 
-    fn limit(&self, groups: &[PathBuf], limits: Limits) -> io::Result<()> {
+    /// Writes the limits of a container's group. What has no limit is unlimited.
+    pub(crate) fn limit(&self, groups: &[PathBuf], limits: Limits) -> io::Result<()> {
         let quota = limits.cpu_milli.map(|milli| (milli * PERIOD_US / 1000).max(QUOTA_US_MIN));
+        let shares = shares(limits.cpu_request_milli);
         match (self, groups) {
             (Self::V2(_), [group]) => {
-                if let Some(bytes) = limits.memory_bytes {
-                    fs::write(group.join("memory.max"), bytes.to_string())?;
+                let memory = limits.memory_bytes.map_or_else(|| "max".to_owned(), |bytes| bytes.to_string());
+                fs::write(group.join("memory.max"), memory)?;
+                if limits.memory_bytes.is_some() {
                     // No swap, where it is accounted; and all processes of a container end together.
                     let _ = fs::write(group.join("memory.swap.max"), "0");
                     let _ = fs::write(group.join("memory.oom.group"), "1");
                 }
-                match quota {
-                    Some(quota) => fs::write(group.join("cpu.max"), format!("{quota} {PERIOD_US}")),
-                    None => Ok(()),
-                }
+                let quota = quota.map_or_else(|| "max".to_owned(), |quota| quota.to_string());
+                fs::write(group.join("cpu.max"), format!("{quota} {PERIOD_US}"))?;
+                fs::write(group.join("cpu.weight"), weight(shares).to_string())
             }
             (Self::V1 { .. }, [memory, cpu]) => {
-                if let Some(bytes) = limits.memory_bytes {
-                    fs::write(memory.join("memory.limit_in_bytes"), bytes.to_string())?;
-                    let _ = fs::write(memory.join("memory.memsw.limit_in_bytes"), bytes.to_string());
-                }
-                match quota {
-                    Some(quota) => fs::write(cpu.join("cpu.cfs_quota_us"), quota.to_string()),
-                    None => Ok(()),
-                }
+                let bytes = limits.memory_bytes.map_or_else(|| "-1".to_owned(), |bytes| bytes.to_string());
+                let (limit, with_swap) =
+                    (memory.join("memory.limit_in_bytes"), memory.join("memory.memsw.limit_in_bytes"));
+                // The limit with swap is never below that without: one of the two orders fits.
+                let _ = fs::write(&with_swap, &bytes);
+                fs::write(&limit, &bytes)?;
+                let _ = fs::write(&with_swap, &bytes);
+                let quota = quota.map_or_else(|| "-1".to_owned(), |quota| quota.to_string());
+                fs::write(cpu.join("cpu.cfs_quota_us"), quota)?;
+                fs::write(cpu.join("cpu.shares"), shares.to_string())
             }
             _ => Err(io::ErrorKind::InvalidInput.into()),
         }
     }
+}
+
+/// Returns the shares of a request of cpu, as kubelets do: 1024 of a core.
+fn shares(request_milli: Option<u64>) -> u64 {
+    const MIN: u64 = 2;
+    const MAX: u64 = 262_144;
+    (request_milli.unwrap_or(0) * 1024 / 1000).clamp(MIN, MAX)
+}
+
+/// Returns the weight in version 2 for shares of version 1, by the curve that container runtimes use: 1024 shares are the
+/// default weight of 100.
+fn weight(shares: u64) -> u64 {
+    let exponent = (shares as f64).log2();
+    let curve = (exponent * exponent + 125.0 * exponent) / 612.0 - 7.0 / 34.0;
+    (10_f64.powf(curve).ceil() as u64).clamp(1, 10_000)
+}
+
+/// Returns the bytes of memory that a container uses.
+pub(crate) fn memory_used(groups: &[PathBuf]) -> Option<u64> {
+    let files = groups
+        .iter()
+        .flat_map(|group| ["memory.current", "memory.usage_in_bytes"].map(|name| group.join(name)));
+    files.filter_map(|path| fs::read_to_string(path).ok()?.trim().parse().ok()).next()
 }
 
 /// Moves this process into the groups of a container.
@@ -238,6 +283,12 @@ mod tests {
         let mounts = format!("1 2 0:3 / {} rw - cgroup2 cgroup2 rw", folder.path().display());
         let expected = Cgroups::V2(folder.path().join("own/n"));
         assert_eq!(locate(&mounts, "0::/own", "n"), Some(expected));
+    }
+
+    #[test]
+    fn requests_are_shares_and_weights() {
+        assert_eq!([None, Some(100), Some(1000), Some(10_000_000)].map(shares), [2, 102, 1024, 262_144]);
+        assert_eq!([2, 1024, 262_144].map(weight), [1, 100, 10_000]);
     }
 
     #[test]

@@ -14,11 +14,12 @@ use crate::{
     addresses::Addresses,
     cgroups::Cgroups,
     events::Recorder,
+    networks::Networks,
     quantity::Resources,
     runtime::{Container, Runtime, Support},
     services::Services,
     settings::Settings,
-    volumes::Tokens,
+    volumes::{Certificates, Tokens},
 };
 
 /// A running node.
@@ -29,9 +30,12 @@ pub(crate) struct Node {
     pub(crate) runtime: Runtime,
     pub(crate) support: Support,
     pub(crate) addresses: Addresses,
+    /// Networks of pods; `None` if they share the machine's.
+    pub(crate) networks: Option<Networks>,
     pub(crate) events: Recorder,
     pub(crate) services: Services,
     pub(crate) tokens: Arc<Tokens>,
+    pub(crate) certificates: Arc<Certificates>,
     pub(crate) allocatable: Resources,
     pub(crate) directory: Directory,
     /// Control groups, looked for when the first container has a limit. `Err` tells why there are none.

@@ -36,6 +36,8 @@ pub(crate) struct Image {
     pub(crate) cmd: Vec<String>,
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) workdir: PathBuf,
+    /// Folder of files that lie over those of the machine.
+    pub(crate) root: Option<PathBuf>,
     pub(crate) size: u64,
 }
 
@@ -61,6 +63,8 @@ struct Manifest {
     cmd: Vec<String>,
     env: BTreeMap<String, String>,
     workdir: PathBuf,
+    /// Folder whose files lie over those of the machine, relative to the image.
+    root: Option<PathBuf>,
 }
 
 impl Images {
@@ -164,6 +168,7 @@ fn from_manifest(folder: &Path, path: &Path) -> Result<Image, ImageError> {
         cmd: manifest.cmd,
         env: manifest.env,
         workdir,
+        root: manifest.root.map(|root| folder.join(root)),
         size: text.len() as u64,
     })
 }

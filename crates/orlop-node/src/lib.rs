@@ -4,7 +4,7 @@
 //! port-forward. An image is the name of a program ([`Images`]); a pod's address is one of 127.0.0.0/8; a container is a
 //! process with a monitor ([`shim`]) that outlives the node.
 //!
-//! Layers, each importing only those before it: `quantity`, `expansion`, `images`, `cgroups`, `shim`, `pods` (pure) →
+//! Layers, each importing only those before it: `quantity`, `expansion`, `images`, `capabilities`, `cgroups`, `networks`, `shim`, `pods` (pure) →
 //! `downward`, `environment`, `volumes`, `runtime`, `usage`, `logs`, `dial`, `watched` → `probes`, `events`, `services`, `addresses` →
 //! `proxy`, `dns`, `context` → `worker` → `manager`; `registration`, `server`, `static_pods` → this file.
 //!
@@ -12,6 +12,7 @@
 //! output and wait is bounded.
 
 mod addresses;
+mod capabilities;
 mod cgroups;
 mod context;
 mod dial;
@@ -23,6 +24,7 @@ mod expansion;
 mod images;
 mod logs;
 mod manager;
+mod networks;
 mod pods;
 mod probes;
 mod proxy;
@@ -54,6 +56,7 @@ use crate::{
     addresses::Addresses,
     context::{Directory, Node, NodeClient},
     events::Recorder,
+    networks::Networks,
     runtime::{Runtime, Support},
     services::{Services, Slices},
 };
@@ -64,6 +67,9 @@ pub enum Error {
     /// A directory or socket could not be used.
     #[error("{0}: {1}")]
     Io(String, io::Error),
+    /// Networks of pods were asked for, and cannot be had.
+    #[error("pods cannot have networks of their own on this machine: {0}")]
+    Network(String),
     /// Namespaces were asked for, and the machine has none.
     #[error("containers cannot have namespaces on this machine: {0}")]
     Isolation(String),
@@ -94,24 +100,41 @@ fn run_until(
         registration::raise_file_limit();
         let port = listener.local_addr().map_err(in_folder)?.port();
         let support = support(&settings)?;
+        let networks = match settings.own_networks {
+            true => {
+                let machine = settings.pod_range.first();
+                let networks = Networks::new(&settings.data_dir, settings.is_ephemeral, machine);
+                Some(networks.map_err(Error::Network)?)
+            }
+            false => None,
+        };
         let services = Services::start(client.clone());
         let slices = (settings.service_proxy || settings.dns.is_some()).then(|| Slices::start(proxy_client));
         let dns = match (settings.dns, &slices) {
             (Some(address), Some(slices)) => {
                 let zone = settings.cluster_domain.clone();
                 let bound = dns::Server::bind(address, zone, services.clone(), slices.clone()).await;
-                Some(bound.map_err(|error| Error::Io(format!("DNS on {address}"), error))?)
+                match bound {
+                    // Another node of this machine does.
+                    Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                        tracing::info!(%address, "another program answers DNS there");
+                        None
+                    }
+                    bound => Some(bound.map_err(|error| Error::Io(format!("DNS on {address}"), error))?),
+                }
             }
             _ => None,
         };
         let node = Arc::new(Node {
             runtime: Runtime::new(settings.data_dir.clone(), settings.program.clone()),
             support,
+            networks,
             addresses: Addresses::new(settings.pod_range),
             events: Recorder::start(client.clone(), settings.name.clone()),
             services: services.clone(),
             cgroups: OnceLock::new(),
             tokens: Arc::default(),
+            certificates: Arc::default(),
             allocatable: registration::capacity(&settings),
             directory: Directory::default(),
             client: NodeClient(client.clone()),
@@ -135,7 +158,7 @@ fn run_until(
         });
         let proxy = slices
             .filter(|_| node.settings.service_proxy)
-            .map(|slices| tokio::spawn(proxy::run(services, slices)));
+            .map(|slices| tokio::spawn(proxy::run(services, slices, node.settings.address)));
         let dns = dns.map(|dns| tokio::spawn(dns.run()));
         let (static_changes, changes) = mpsc::channel(16);
         let static_pods = node

@@ -27,6 +27,8 @@ pub struct Settings {
     pub address: IpAddr,
     /// Addresses of pods.
     pub pod_range: PodRange,
+    /// Pods have networks of their own, and share the machine's otherwise.
+    pub own_networks: bool,
     /// Number of pods at a time.
     pub pods_max: u32,
     /// Programs by image.

@@ -48,7 +48,7 @@ pub(crate) struct Options {
     #[arg(long = "image", value_name = "NAME=PATH", value_parser = image, help_heading = "Node")]
     images: Vec<(String, PathBuf)>,
 
-    /// Folder of images: NAME/image.yaml has entrypoint, cmd, env and workdir.
+    /// Folder of images: NAME/image.yaml has entrypoint, cmd, env, workdir and root, a folder of files.
     #[arg(long = "images", value_name = "DIR", help_heading = "Node")]
     image_folder: Option<PathBuf>,
 
@@ -68,6 +68,12 @@ pub(crate) struct Options {
     /// process has].
     #[arg(long, value_name = "CIDR", help_heading = "Node")]
     pod_range: Option<PodRange>,
+
+    /// Network of pods: "machine" (that of the machine, which all pods share: a program should listen on $POD_IP), or
+    /// "own" (a network namespace each, for programs that listen on all addresses; pods reach each other, services and, at
+    /// the first address of the range, the machine, but nothing else; needs root and iproute2).
+    #[arg(long, default_value = "machine", value_parser = ["machine", "own"], help_heading = "Node")]
+    pod_network: String,
 
     /// Pods that run at a time.
     #[arg(long, default_value_t = 110, value_name = "COUNT", help_heading = "Node")]
@@ -152,6 +158,7 @@ impl Options {
             program: std::env::current_exe().context("cannot find this program")?,
             address: self.address(),
             pod_range: self.pod_range.unwrap_or(POD_RANGE),
+            own_networks: self.pod_network == "own",
             pods_max: self.max_pods,
             images: Images {
                 programs: self.programs()?,

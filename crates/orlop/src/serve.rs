@@ -10,6 +10,7 @@ mod encryption;
 mod flow_control;
 mod hygiene;
 mod identity;
+mod node_ranges;
 mod renewal;
 mod screen;
 mod tracing;
@@ -32,7 +33,9 @@ use orlop_controllers::{Defaults, runtime::LeaderElection, service_account_token
 use orlop_server::{
     User,
     auth::{
-        authentication::UseTracker, authorization::DecisionMetrics, controller_manager_user, controller_user,
+        authentication::{Anonymous, UseTracker},
+        authorization::DecisionMetrics,
+        controller_manager_user, controller_user,
     },
     bootstrap::{self, bootstrap},
     chain::Chain,
@@ -126,8 +129,9 @@ pub(crate) struct Arguments {
     /// serviceaccount-token-controller, legacy-serviceaccount-token-cleaner-controller,
     /// root-ca-certificate-publisher-controller, clusterrole-aggregation-controller,
     /// certificatesigningrequest-signing-controller,
-    /// certificatesigningrequest-approving-controller, validatingadmissionpolicy-status-controller and
-    /// resourcequota-controller: workloads are stored, and nobody acts on them. "*" adds kube-controller-manager's
+    /// certificatesigningrequest-approving-controller, certificatesigningrequest-cleaner-controller,
+    /// podcertificaterequest-cleaner-controller, bootstrap-signer-controller, token-cleaner-controller,
+    /// validatingadmissionpolicy-status-controller and resourcequota-controller: workloads are stored, and nobody acts on them. "*" adds kube-controller-manager's
     /// controllers of workloads and the scheduler
     /// (docs/workloads.md lists them), and is the default with --node. Of several servers on one database one runs
     /// each.
@@ -167,6 +171,9 @@ pub(crate) struct Arguments {
 
     #[command(flatten)]
     node_options: node::Options,
+
+    #[command(flatten)]
+    node_ranges: node_ranges::NodeRangeOptions,
 
     #[command(flatten)]
     identity: identity::Options,
@@ -266,6 +273,13 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let mut authentication = arguments.authentication.load(&identity, issuer.names(), &verifiers)?;
     let (tracker, uses) = UseTracker::channel();
     authentication.use_tracker = Some(tracker);
+    if arguments.authorization.allows_everybody()? && !matches!(authentication.anonymous, Anonymous::Disabled)
+    {
+        ::tracing::warn!(
+            "anonymous requests are refused: the authorizer AlwaysAllow would let them do everything"
+        );
+        authentication.anonymous = Anonymous::Disabled;
+    }
     let metrics_tls = match &node_ranges {
         Some(ranges) if arguments.aggregation.uses_own_ca() => {
             let address = ranges.metrics_address();
@@ -326,6 +340,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
             true => Some(std::path::absolute(data_dir.join("volumes"))?),
             false => None,
         },
+        node_ranges: arguments.node_ranges.ranges()?,
         signers: identity::signers(&trust, issuer),
     };
     let shared = client(controller_manager_user());

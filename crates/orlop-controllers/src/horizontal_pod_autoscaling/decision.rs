@@ -17,7 +17,7 @@ impl Default for Tolerance {
 }
 
 impl Tolerance {
-    fn covers(self, ratio: f64) -> bool {
+    pub(super) fn covers(self, ratio: f64) -> bool {
         1.0 - self.down <= ratio && ratio <= 1.0 + self.up
     }
 }

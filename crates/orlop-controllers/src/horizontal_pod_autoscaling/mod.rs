@@ -1,7 +1,8 @@
-//! HorizontalPodAutoscalers, on the resource metrics that an aggregated `metrics.k8s.io` serves. Without it replicas
-//! are only kept within the limits.
+//! HorizontalPodAutoscalers, on the metrics that aggregated APIs serve: `metrics.k8s.io`, `custom.metrics.k8s.io` and
+//! `external.metrics.k8s.io`. Without them replicas are only kept within the limits.
 
 mod behavior;
+mod custom;
 mod decision;
 
 use std::{
@@ -210,10 +211,10 @@ impl Controller {
                     wanted = Some(wanted.map_or(replicas, |wanted| wanted.max(replicas)));
                     look.metrics.push(status);
                 }
-                Err(text) => {
-                    self.recorder.warning(autoscaler, "FailedGetResourceMetric", text.clone());
+                Err((reason, text)) => {
+                    self.recorder.warning(autoscaler, reason, text.clone());
                     let text = format!("the HPA was unable to compute the replica count: {text}");
-                    look.conditions.push(("ScalingActive", false, "FailedGetResourceMetric", text));
+                    look.conditions.push(("ScalingActive", false, reason, text));
                 }
             }
         }
@@ -275,6 +276,23 @@ impl Controller {
 
     /// Measures one metric.
     async fn measure(
+        &self,
+        key: &Key,
+        metric: &MetricSpec,
+        selector: &str,
+        current: i32,
+        tolerance: Tolerance,
+    ) -> Result<(i32, MetricStatus), custom::Failure> {
+        let replicas = custom::Replicas { current, selector, tolerance };
+        if let Some(measured) = custom::measure(&self.client, key, metric, replicas).await {
+            return measured;
+        }
+        let measured = self.measure_resource(key, metric, selector, current, tolerance).await;
+        measured.map_err(|text| ("FailedGetResourceMetric", text))
+    }
+
+    /// Measures cpu or memory of pods.
+    async fn measure_resource(
         &self,
         key: &Key,
         metric: &MetricSpec,

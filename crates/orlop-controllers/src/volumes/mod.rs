@@ -1,5 +1,6 @@
 //! Persistent volumes and claims.
 
+pub(crate) mod attach_detach;
 pub(crate) mod binder;
 pub(crate) mod ephemeral;
 pub(crate) mod local_path;

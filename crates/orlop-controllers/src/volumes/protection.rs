@@ -1,8 +1,11 @@
-//! Finalizers that keep claims and volumes while they are in use.
+//! Finalizers that keep claims, volumes and classes of attributes while they are in use.
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::{
+    core::v1::{PersistentVolume, PersistentVolumeClaim, Pod},
+    storage::v1::VolumeAttributesClass,
+};
 use orlop_client::{
     Api, ResourceExt,
     api::{ListParams, PostParams},
@@ -19,14 +22,18 @@ use crate::{
 pub(crate) const CLAIMS: &str = "persistentvolumeclaim-protection-controller";
 /// Name of the controller of volumes.
 pub(crate) const VOLUMES: &str = "persistentvolume-protection-controller";
+/// Name of the controller of VolumeAttributesClasses.
+pub(crate) const CLASSES: &str = "volumeattributesclass-protection-controller";
 const CLAIM_FINALIZER: &str = "kubernetes.io/pvc-protection";
 const VOLUME_FINALIZER: &str = "kubernetes.io/pv-protection";
+const CLASS_FINALIZER: &str = "kubernetes.io/vac-protection";
 const CONCURRENCY: usize = 2;
 
 /// Registers one of the controllers.
 pub(crate) fn register(manager: &mut Manager, name: &'static str) {
     match name {
         CLAIMS => manager.register(name, run_claims),
+        CLASSES => manager.register(name, run_classes),
         _ => manager.register(name, run_volumes),
     }
 }
@@ -143,6 +150,84 @@ async fn sync_volume(
             match written.metadata.deletion_timestamp.is_some() && written.finalizers().is_empty() {
                 true => volumes.deleted(&volume),
                 false => volumes.wrote(written),
+            }
+            Ok(Action::Done)
+        }
+    }
+}
+
+async fn run_classes(context: Context) {
+    let classes = context.informers.of::<VolumeAttributesClass>();
+    let claims = context.informers.of::<PersistentVolumeClaim>();
+    let volumes = context.informers.of::<PersistentVolume>();
+    tokio::join!(classes.synced(), claims.synced(), volumes.synced());
+    let queue = context.work_queue::<String>();
+    let (of_classes, of_claims, of_volumes) = (queue.clone(), queue.clone(), queue.clone());
+    let subscriptions = (
+        classes.subscribe(move |change| {
+            change.new.iter().for_each(|class| of_classes.add(class.name_any()));
+        }),
+        // Only one that stops using a class matters.
+        claims.subscribe(move |change| {
+            change.old.iter().flat_map(|claim| classes_of_claim(claim)).for_each(|name| of_claims.add(name));
+        }),
+        volumes.subscribe(move |change| {
+            change
+                .old
+                .iter()
+                .filter_map(|volume| class_of_volume(volume))
+                .for_each(|name| of_volumes.add(name));
+        }),
+    );
+    queue
+        .run(CONCURRENCY, |name| {
+            let (client, classes) = (context.client.clone(), classes.clone());
+            let is_used = claims.all().iter().any(|claim| classes_of_claim(claim).any(|used| used == name))
+                || volumes.all().iter().any(|volume| class_of_volume(volume).as_deref() == Some(&name));
+            async move { sync_class(client, &classes, &name, is_used).await }
+        })
+        .await;
+    drop(subscriptions);
+}
+
+/// Returns the classes that a claim has, wants or is changed to.
+fn classes_of_claim(claim: &PersistentVolumeClaim) -> impl Iterator<Item = String> {
+    let status = claim.status.as_ref();
+    let wanted = claim.spec.as_ref().and_then(|spec| spec.volume_attributes_class_name.clone());
+    let current = status.and_then(|status| status.current_volume_attributes_class_name.clone());
+    let target = status
+        .and_then(|status| status.modify_volume_status.as_ref())
+        .and_then(|change| change.target_volume_attributes_class_name.clone());
+    [wanted, current, target].into_iter().flatten().filter(|name| !name.is_empty())
+}
+
+fn class_of_volume(volume: &PersistentVolume) -> Option<String> {
+    volume.spec.as_ref()?.volume_attributes_class_name.clone().filter(|name| !name.is_empty())
+}
+
+async fn sync_class(
+    client: orlop_client::Client,
+    classes: &Arc<Informer<VolumeAttributesClass>>,
+    name: &str,
+    is_used: bool,
+) -> orlop_client::Result<Action> {
+    let Some(class) = classes.get(&Key::new("", name)) else { return Ok(Action::Done) };
+    let is_protected = class.finalizers().iter().any(|finalizer| finalizer == CLASS_FINALIZER);
+    let mut changed = VolumeAttributesClass::clone(&class);
+    match (class.metadata.deletion_timestamp.is_some(), is_protected) {
+        (false, false) => changed.finalizers_mut().push(CLASS_FINALIZER.to_owned()),
+        (true, true) if !is_used => {
+            changed.finalizers_mut().retain(|finalizer| finalizer != CLASS_FINALIZER);
+        }
+        _ => return Ok(Action::Done),
+    }
+    match Api::<VolumeAttributesClass>::all(client).replace(name, &PostParams::default(), &changed).await {
+        Err(error) if is_not_found(&error) => Ok(Action::Done),
+        Err(error) => Err(error),
+        Ok(written) => {
+            match written.metadata.deletion_timestamp.is_some() && written.finalizers().is_empty() {
+                true => classes.deleted(&class),
+                false => classes.wrote(written),
             }
             Ok(Action::Done)
         }

@@ -7,6 +7,7 @@ mod deployments;
 mod disruption;
 mod fixture;
 mod jobs;
+mod nodes;
 mod replica_sets;
 mod scheduler;
 mod services;

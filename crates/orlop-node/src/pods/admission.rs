@@ -41,7 +41,8 @@ pub(crate) fn admit(
     check_resources(pod, others, allocatable)
 }
 
-fn check_resources(
+/// Refuses a pod whose requests are more than the node has left.
+pub(crate) fn check_resources(
     pod: &Pod,
     others: &[std::sync::Arc<Pod>],
     allocatable: &Resources,
@@ -99,6 +100,7 @@ fn unsupported(pod: &Pod) -> Option<String> {
             || volume.empty_dir.is_some()
             || volume.ephemeral.is_some()
             || volume.host_path.is_some()
+            || volume.image.is_some()
             || volume.persistent_volume_claim.is_some()
             || volume.projected.is_some()
             || volume.secret.is_some();
@@ -112,14 +114,6 @@ fn unsupported(pod: &Pod) -> Option<String> {
     for (list, index, container) in init.chain(main) {
         if container.volume_devices.as_ref().is_some_and(|devices| !devices.is_empty()) {
             return Some(format!("spec.{list}[{index}].volumeDevices"));
-        }
-        let Some(context) = &container.security_context else { continue };
-        if context.privileged == Some(true) {
-            return Some(format!("spec.{list}[{index}].securityContext.privileged"));
-        }
-        let added = context.capabilities.as_ref().and_then(|capabilities| capabilities.add.as_ref());
-        if added.is_some_and(|added| !added.is_empty()) {
-            return Some(format!("spec.{list}[{index}].securityContext.capabilities.add"));
         }
     }
     None
@@ -183,12 +177,9 @@ mod tests {
     }
 
     #[test]
-    fn privileged_container_is_refused() {
-        let wanted = pod(json!({"containers": [{"name": "a", "securityContext": {"privileged": true}}]}));
+    fn shared_process_namespace_is_refused() {
+        let wanted = pod(json!({"containers": [{"name": "a"}], "shareProcessNamespace": true}));
         let refusal = admit(&wanted, &[], &Resources::new()).unwrap_err();
-        assert_eq!(
-            refusal.message,
-            "spec.containers[0].securityContext.privileged is not supported by this node"
-        );
+        assert_eq!(refusal.message, "spec.shareProcessNamespace is not supported by this node");
     }
 }

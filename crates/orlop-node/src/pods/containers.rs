@@ -1,7 +1,7 @@
 //! Containers of a pod and the states of their runs.
 
 use k8s_openapi::{
-    api::core::v1::{Container, Pod, PodSpec},
+    api::core::v1::{Container, Pod, PodSpec, ResourceRequirements},
     jiff::Timestamp,
 };
 
@@ -63,6 +63,8 @@ pub(crate) struct State {
     /// A stop of the current run is under way.
     pub(crate) stopping: bool,
     pub(crate) image_id: String,
+    /// Resources that the current run was given.
+    pub(crate) resources: Option<ResourceRequirements>,
 }
 
 impl State {

@@ -8,8 +8,10 @@ pub(crate) mod back_off;
 pub(crate) mod containers;
 pub(crate) mod phase;
 pub(crate) mod plan;
+pub(crate) mod resize;
 pub(crate) mod restart;
 pub(crate) mod status;
+pub(crate) mod storage;
 
 /// Returns true for a pod from a manifest of the node, which the API does not decide about.
 pub(crate) fn is_static(pod: &k8s_openapi::api::core::v1::Pod) -> bool {

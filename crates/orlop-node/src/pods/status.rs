@@ -17,6 +17,18 @@ use super::{
 /// Scheme of container ids.
 const SCHEME: &str = "orlop://";
 
+/// A resize that is not done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Resize {
+    /// The node cannot give the resources now (`Deferred`), or ever (`Infeasible`).
+    Pending { reason: &'static str, message: String },
+    /// The resources are being given.
+    InProgress { error: Option<String> },
+}
+
+/// Conditions of a resize, which go when it is done.
+pub(crate) const RESIZE_CONDITIONS: [&str; 2] = ["PodResizePending", "PodResizeInProgress"];
+
 /// Facts about a pod that its status tells.
 #[derive(Debug)]
 pub(crate) struct Facts<'a> {
@@ -31,6 +43,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) pod_ip: Option<&'a str>,
     /// Conditions that the pod has: a status that stays keeps its time.
     pub(crate) known: &'a [PodCondition],
+    pub(crate) resize: Option<&'a Resize>,
     pub(crate) now: Timestamp,
 }
 
@@ -125,12 +138,12 @@ fn container(facts: &Facts<'_>, member: &Member) -> ContainerStatus {
         restart_count: i32::try_from(state.restart_count).unwrap_or(i32::MAX),
         state: Some(current),
         last_state: Some(last.unwrap_or_default()),
-        resources: spec.resources.clone().filter(|_| state.has_run()),
-        allocated_resources: spec
+        resources: state.resources.clone().filter(|_| state.has_run()),
+        allocated_resources: state
             .resources
             .as_ref()
             .filter(|_| state.has_run())
-            .and_then(|wanted| wanted.requests.clone()),
+            .and_then(|given| given.requests.clone()),
         volume_mounts: Some(mounts).filter(|mounts| !mounts.is_empty()),
         ..ContainerStatus::default()
     }
@@ -168,15 +181,22 @@ fn conditions(facts: &Facts<'_>, init: &[ContainerStatus], main: &[ContainerStat
         Some(_) if !facts.phase.is_terminal() => (true, None, None),
         _ => (false, None, None),
     };
-    [
+    let resize = facts.resize.filter(|_| !facts.phase.is_terminal()).map(|resize| match resize {
+        Resize::Pending { reason, message } => {
+            (RESIZE_CONDITIONS[0], (true, Some(*reason), Some(message.clone())))
+        }
+        Resize::InProgress { error } => {
+            (RESIZE_CONDITIONS[1], (true, error.as_ref().map(|_| "Error"), error.clone()))
+        }
+    });
+    let base = [
         ("PodReadyToStartContainers", sandbox),
         ("Initialized", initialized(facts, init)),
         ("Ready", ready),
         ("ContainersReady", containers_ready),
         ("PodScheduled", (true, None, None)),
-    ]
-    .map(|(kind, verdict)| condition(facts, kind, verdict))
-    .into()
+    ];
+    base.into_iter().chain(resize).map(|(kind, verdict)| condition(facts, kind, verdict)).collect()
 }
 
 fn condition(facts: &Facts<'_>, kind: &str, (status, reason, message): Verdict) -> PodCondition {
@@ -291,6 +311,7 @@ mod tests {
             host_ip: "127.0.0.1",
             pod_ip: Some("127.64.0.2"),
             known: &[],
+            resize: None,
             now: Timestamp::UNIX_EPOCH,
         };
         serde_json::to_value(of(&facts)).unwrap()

@@ -11,7 +11,7 @@ mod udp;
 use std::{
     collections::HashMap,
     io,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -87,13 +87,13 @@ impl Socket {
 }
 
 /// Forwards services for ever.
-pub(crate) async fn run(services: Services, slices: Slices) {
+pub(crate) async fn run(services: Services, slices: Slices, node: IpAddr) {
     let (mut service_changes, mut slice_changes) = (services.changes(), slices.changes());
     let mut ports: HashMap<(Protocol, SocketAddr), Port> = HashMap::new();
     let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         if services.is_synced() && slices.is_synced() {
-            apply(table::build(&services.all(), &slices.all()), &mut ports, &connections);
+            apply(table::build(&services.all(), &slices.all(), node), &mut ports, &connections);
         }
         let changed = tokio::select! {
             changed = service_changes.changed() => changed,

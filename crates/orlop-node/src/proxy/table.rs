@@ -46,8 +46,8 @@ pub(super) struct Backends {
 /// Backends by the address to listen on.
 pub(super) type Table = BTreeMap<(Protocol, SocketAddr), Backends>;
 
-/// Returns the table of all services.
-pub(super) fn build(services: &[Arc<Service>], slices: &[Arc<EndpointSlice>]) -> Table {
+/// Returns the table of all services. Node ports are those of the machine and of the node's own address.
+pub(super) fn build(services: &[Arc<Service>], slices: &[Arc<EndpointSlice>], node: IpAddr) -> Table {
     let mut table = Table::new();
     for service in services {
         let Some(spec) = &service.spec else { continue };
@@ -67,7 +67,9 @@ pub(super) fn build(services: &[Arc<Service>], slices: &[Arc<EndpointSlice>]) ->
             }
             let node_port = port.node_port.and_then(|number| u16::try_from(number).ok());
             if let Some(number) = node_port.filter(|number| *number > 0) {
-                table.insert((protocol, SocketAddr::new(IpAddr::from([127, 0, 0, 1]), number)), backends);
+                for host in [IpAddr::from([127, 0, 0, 1]), node] {
+                    table.insert((protocol, SocketAddr::new(host, number)), backends.clone());
+                }
             }
         }
     }
@@ -136,13 +138,14 @@ mod tests {
             "endpoints": [{"addresses": ["127.64.0.4"]}],
         }))
         .unwrap();
-        let table = build(&[Arc::new(service)], &[Arc::new(slice), Arc::new(other)]);
+        let table = build(&[Arc::new(service)], &[Arc::new(slice), Arc::new(other)], [127, 64, 0, 1].into());
         let backends = |endpoint: &str| Backends {
             endpoints: vec![endpoint.parse().unwrap()],
             affinity: Some(AFFINITY),
         };
         let expected = [
             (Protocol::Tcp, "127.0.0.1:30080", "127.64.0.2:8080"),
+            (Protocol::Tcp, "127.64.0.1:30080", "127.64.0.2:8080"),
             (Protocol::Tcp, "127.128.0.9:80", "127.64.0.2:8080"),
             (Protocol::Udp, "127.128.0.9:53", "127.64.0.2:5353"),
         ];

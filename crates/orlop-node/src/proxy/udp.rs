@@ -81,7 +81,7 @@ pub(super) async fn serve(socket: UdpSocket, balancer: SharedBalancer) {
 }
 
 async fn open(listening: Arc<UdpSocket>, client: SocketAddr, endpoint: SocketAddr) -> io::Result<Flow> {
-    let socket = Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?);
+    let socket = Arc::new(UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).await?);
     socket.connect(endpoint).await?;
     let replies = tokio::spawn(reply(socket.clone(), listening, client)).abort_handle();
     Ok(Flow { endpoint, socket, replies })

@@ -17,7 +17,7 @@ use super::{
     spdy::{self, Stream},
     spdy_upgrade, text,
 };
-use crate::context::Node;
+use crate::{context::Node, networks::Networks};
 
 const PROTOCOL: &str = "portforward.k8s.io";
 /// Streams that wait for their pair.
@@ -45,6 +45,7 @@ pub(super) fn answer(
         Err(refusal) => return *refusal,
     };
     let title = format!("pod {pod}, uid {}", entry.uid);
+    let networks = node.networks.clone();
     tokio::spawn(async move {
         let Ok(upgraded) = hyper::upgrade::on(request).await else { return };
         let (sender, streams) = mpsc::channel(8);
@@ -55,14 +56,19 @@ pub(super) fn answer(
                     tracing::debug!(%error, "port-forward ended");
                 }
             }
-            () = pair(streams, address, title) => {}
+            () = pair(streams, address, networks, title) => {}
         }
     });
     response
 }
 
 /// Pairs the error and the data stream of each forwarded connection.
-async fn pair(mut streams: mpsc::Receiver<Stream<Connection>>, address: Ipv4Addr, title: String) {
+async fn pair(
+    mut streams: mpsc::Receiver<Stream<Connection>>,
+    address: Ipv4Addr,
+    networks: Option<Networks>,
+    title: String,
+) {
     let mut pending: HashMap<String, Stream<Connection>> = HashMap::new();
     while let Some(stream) = streams.recv().await {
         let header = |name: &str| stream.headers.get(name).cloned().unwrap_or_default();
@@ -75,10 +81,10 @@ async fn pair(mut streams: mpsc::Receiver<Stream<Connection>>, address: Ipv4Addr
         };
         let is_error = header("streamtype") == "error";
         let (error, data) = if is_error { (stream, first) } else { (first, stream) };
-        let title = title.clone();
+        let (title, networks) = (title.clone(), networks.clone());
         tokio::spawn(async move {
             let port = data.headers.get("port").cloned().unwrap_or_default();
-            if let Err(why) = forward(address, &port, data).await {
+            if let Err(why) = forward(address, &port, networks.as_ref(), data).await {
                 let message = format!("error forwarding port {port} to {title}: {why}");
                 let _ = error.writer.write(message.as_bytes()).await;
             }
@@ -90,11 +96,26 @@ async fn pair(mut streams: mpsc::Receiver<Stream<Connection>>, address: Ipv4Addr
 }
 
 /// Connects to a port, and copies both ways.
-async fn forward(address: Ipv4Addr, port: &str, mut stream: Stream<Connection>) -> Result<(), String> {
+async fn forward(
+    address: Ipv4Addr,
+    port: &str,
+    networks: Option<&Networks>,
+    mut stream: Stream<Connection>,
+) -> Result<(), String> {
     let copied = async {
         let port: u16 = port.parse().map_err(|_| format!("invalid port {port:?}"))?;
         let connecting = timeout(CONNECT_TIMEOUT, TcpStream::connect((address, port))).await;
-        let socket = connecting.map_err(|_| "i/o timeout".to_owned())?;
+        let socket = match (connecting.map_err(|_| "i/o timeout".to_owned())?, networks) {
+            // It may listen on the pod's own loopback address only.
+            (Err(error), Some(networks)) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                let inside = networks.connect(address, port, CONNECT_TIMEOUT).await;
+                inside.and_then(|socket| {
+                    socket.set_nonblocking(true)?;
+                    TcpStream::from_std(socket)
+                })
+            }
+            (connected, _) => connected,
+        };
         let socket = socket.map_err(|error| match error.kind() {
             io::ErrorKind::ConnectionRefused => {
                 format!("dial tcp {address}:{port}: connect: connection refused")

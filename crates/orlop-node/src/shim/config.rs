@@ -42,6 +42,9 @@ pub(crate) struct Config {
     pub(crate) ids: Ids,
     /// Own mount, pid and host name namespaces; `None` runs the program as an ordinary process.
     pub(crate) namespaces: Option<Namespaces>,
+    /// Network namespace of the pod; that of the machine if `None`.
+    #[serde(default)]
+    pub(crate) network: Option<PathBuf>,
     /// Process of the node, if the container is to end with it.
     pub(crate) node: Option<i32>,
     /// Control groups of the program, which its monitor is not in: it records why the program ended.
@@ -57,6 +60,9 @@ pub(crate) struct Ids {
     pub(crate) groups: Vec<u32>,
     /// The program may not gain privileges, as by a setuid file.
     pub(crate) no_new_privileges: bool,
+    /// Bits of the capabilities that are kept; `None` keeps all.
+    #[serde(default)]
+    pub(crate) capabilities: Option<u64>,
 }
 
 /// Namespaces of a container.
@@ -68,6 +74,12 @@ pub(crate) struct Namespaces {
     pub(crate) user: bool,
     /// Directory of the writable layer. The root file system of the machine is below it.
     pub(crate) layer: PathBuf,
+    /// Files of the image, between that layer and the machine's root.
+    #[serde(default)]
+    pub(crate) image: Option<PathBuf>,
+    /// All devices of the machine are there, as in a privileged container.
+    #[serde(default)]
+    pub(crate) all_devices: bool,
     /// The root file system cannot be written to.
     pub(crate) read_only_root: bool,
     /// Volumes and files, in the order of mounting.

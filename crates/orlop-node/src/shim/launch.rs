@@ -18,7 +18,7 @@ use std::{
 
 use rustix::{
     process::{Gid, Signal, Uid},
-    thread::{LinkNameSpaceType, UnshareFlags},
+    thread::{CapabilitySet, LinkNameSpaceType, UnshareFlags},
 };
 
 use super::{
@@ -27,7 +27,7 @@ use super::{
     monitor::exec_file,
     root,
 };
-use crate::cgroups;
+use crate::{capabilities, cgroups, networks};
 
 /// Becomes the program of the container in a folder, or that of its `exec`. Errors go to the monitor.
 pub(super) fn run(folder: &Path, exec: Option<u32>) -> io::Result<()> {
@@ -65,6 +65,7 @@ fn connect(id: &str, number: u32) -> io::Result<UnixStream> {
 fn start(config: &Config) -> io::Error {
     let prepared = || -> io::Result<()> {
         own_session(config.tty)?;
+        enter_network(config)?;
         if let Some(namespaces) = &config.namespaces {
             #[expect(deprecated)]
             rustix::thread::unshare(UnshareFlags::NEWNS)?;
@@ -85,6 +86,7 @@ fn start(config: &Config) -> io::Error {
 fn join(config: &Config, pid: i32) -> io::Error {
     let prepared = || -> io::Result<()> {
         own_session(config.tty)?;
+        enter_network(config)?;
         if config.namespaces.is_some() {
             // The pid and host name namespaces are inherited from the monitor.
             let mounts = fs::File::open(format!("/proc/{pid}/ns/mnt"))?;
@@ -99,6 +101,12 @@ fn join(config: &Config, pid: i32) -> io::Error {
     }
 }
 
+/// Enters the network of the pod. The monitor stays outside: its socket is found by a name, which has meaning only in one
+/// network namespace.
+fn enter_network(config: &Config) -> io::Result<()> {
+    config.network.as_deref().map_or(Ok(()), networks::enter)
+}
+
 fn own_session(tty: bool) -> io::Result<()> {
     let _ = rustix::process::setsid();
     if tty {
@@ -110,6 +118,9 @@ fn own_session(tty: bool) -> io::Result<()> {
 fn set_ids(config: &Config) -> io::Result<()> {
     let ids = &config.ids;
     let is_root = rustix::process::geteuid().is_root();
+    if let Some(kept) = ids.capabilities.filter(|_| is_root) {
+        capabilities::keep(CapabilitySet::from_bits_truncate(kept))?;
+    }
     if is_root && (ids.uid.is_some() || ids.gid.is_some() || !ids.groups.is_empty()) {
         let groups: Vec<Gid> = ids.groups.iter().copied().map(Gid::from_raw).collect();
         rustix::thread::set_thread_groups(&groups)?;

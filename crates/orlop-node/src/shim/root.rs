@@ -27,7 +27,8 @@ pub(super) fn enter(namespaces: &Namespaces) -> io::Result<()> {
         fs::create_dir_all(folder)?;
     }
     let own = machine_mounts(&namespaces.layer)?;
-    overlay(&upper, &work, &merged, namespaces.user)?;
+    let image = namespaces.image.as_deref().map(|image| mount_image(image, &namespaces.layer)).transpose()?;
+    overlay(image.as_deref(), &upper, &work, &merged, namespaces.user)?;
     for point in own {
         let target = below(&merged, &point);
         // A mount over something that is not there now, or that this user may not bind.
@@ -36,7 +37,11 @@ pub(super) fn enter(namespaces: &Namespaces) -> io::Result<()> {
         }
     }
     mount_proc(&merged)?;
-    mount_devices(&merged)?;
+    if namespaces.all_devices {
+        mount_bind_recursive("/dev", merged.join("dev"))?;
+    } else {
+        mount_devices(&merged)?;
+    }
     for volume in &namespaces.mounts {
         let target = resolve(&merged, &volume.target);
         create_mount_point(&volume.source, &target)
@@ -56,8 +61,27 @@ pub(super) fn enter(namespaces: &Namespaces) -> io::Result<()> {
     Ok(rustix::process::chdir("/")?)
 }
 
-fn overlay(upper: &Path, work: &Path, merged: &Path, user: bool) -> io::Result<()> {
-    let mut options = format!("lowerdir=/,upperdir={},workdir={}", upper.display(), work.display());
+/// Mounts the files of an image as a layer. A folder of the machine's root cannot be one beside that root itself, whose
+/// part it is; an overlay of the folder can.
+fn mount_image(image: &Path, layer: &Path) -> io::Result<PathBuf> {
+    let [empty, target] = ["empty", "image"].map(|name| layer.join(name));
+    for folder in [&empty, &target] {
+        fs::create_dir_all(folder)?;
+    }
+    let options = std::ffi::CString::new(format!("lowerdir={}:{}", escape(image), escape(&empty)))?;
+    mount("overlay", &target, "overlay", MountFlags::RDONLY, Some(options.as_c_str()))
+        .map_err(|error| context(&error.into(), "cannot mount the image", image))?;
+    Ok(target)
+}
+
+/// Escapes a path in the list of layers: names of images have colons.
+fn escape(path: &Path) -> String {
+    path.display().to_string().replace('\\', "\\\\").replace(':', "\\:")
+}
+
+fn overlay(image: Option<&Path>, upper: &Path, work: &Path, merged: &Path, user: bool) -> io::Result<()> {
+    let image = image.map(|image| format!("{}:", escape(image))).unwrap_or_default();
+    let mut options = format!("lowerdir={image}/,upperdir={},workdir={}", upper.display(), work.display());
     if user {
         // A user namespace may not write the trusted attributes that overlayfs keeps its notes in.
         options.push_str(",userxattr");

@@ -7,7 +7,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs, io,
-    os::unix::fs::{PermissionsExt, symlink},
+    os::unix::fs::{PermissionsExt, chown, symlink},
     path::{Path, PathBuf},
 };
 
@@ -21,6 +21,14 @@ const STAGED: &str = "..data_tmp";
 pub(super) struct File {
     pub(super) content: Vec<u8>,
     pub(super) mode: u32,
+    /// User of the file; the node's own if `None`.
+    pub(super) owner: Option<u32>,
+}
+
+impl File {
+    pub(super) fn new(content: Vec<u8>, mode: u32) -> Self {
+        Self { content, mode, owner: None }
+    }
 }
 
 /// Files of a volume by their relative paths.
@@ -45,6 +53,9 @@ pub(super) fn write(folder: &Path, payload: &Payload) -> io::Result<()> {
         }
         fs::write(&path, &file.content)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(file.mode))?;
+        if let Some(owner) = file.owner.filter(|_| rustix::process::geteuid().is_root()) {
+            chown(&path, Some(owner), None)?;
+        }
     }
     let staged = folder.join(STAGED);
     let _ = fs::remove_file(&staged);
@@ -103,7 +114,7 @@ mod tests {
     use super::*;
 
     fn payload(files: &[(&str, &str)]) -> Payload {
-        let file = |content: &str| File { content: content.into(), mode: 0o644 };
+        let file = |content: &str| File::new(content.into(), 0o644);
         files.iter().map(|(path, content)| ((*path).into(), file(content))).collect()
     }
 

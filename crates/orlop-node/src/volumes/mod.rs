@@ -1,11 +1,13 @@
 //! Volumes of pods: directories of the node.
 
 mod atomic_writer;
+mod certificates;
 mod claims;
 mod host_path;
 pub(crate) mod mounts;
 mod payload;
 mod tokens;
+mod trust_bundles;
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +20,8 @@ use std::{
 use k8s_openapi::api::core::v1::{Pod, Volume};
 use orlop_client::Client;
 
-use crate::{downward::Place, runtime::memory};
+use crate::{downward::Place, images::Images, runtime::memory};
+pub(crate) use certificates::Certificates;
 pub(crate) use tokens::Tokens;
 
 /// Mode of an emptyDir, as a kubelet creates it.
@@ -43,6 +46,8 @@ pub(crate) struct Volumes<'a> {
     pub(crate) place: &'a Place,
     pub(crate) folder: &'a Path,
     pub(crate) tokens: &'a Arc<Tokens>,
+    pub(crate) certificates: &'a Arc<Certificates>,
+    pub(crate) images: &'a Images,
 }
 
 impl Volumes<'_> {
@@ -79,6 +84,9 @@ impl Volumes<'_> {
             let pod = self.pod.metadata.name.as_deref().unwrap_or_default();
             return self.claim(&format!("{pod}-{}", volume.name)).await;
         }
+        if let Some(image) = &volume.image {
+            return self.image(image.reference.as_deref().unwrap_or_default());
+        }
         let folder = self.parent(volume)?.join(&volume.name);
         let created = !folder.exists();
         fs::create_dir_all(&folder).map_err(text)?;
@@ -104,6 +112,14 @@ impl Volumes<'_> {
             }
             _ => Ok(self.folder.to_owned()),
         }
+    }
+
+    /// Returns the files of an image.
+    fn image(&self, name: &str) -> Result<PathBuf, String> {
+        let image = self.images.find(name).map_err(text)?;
+        image
+            .root
+            .ok_or_else(|| format!("image {name:?} has no files: only folders of images with a root have"))
     }
 
     async fn claim(&self, name: &str) -> Result<PathBuf, String> {

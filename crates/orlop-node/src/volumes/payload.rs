@@ -3,14 +3,14 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use k8s_openapi::api::core::v1::{
-    ConfigMap, DownwardAPIVolumeFile, KeyToPath, Secret, Volume, VolumeProjection,
+    ConfigMap, DownwardAPIVolumeFile, KeyToPath, PodCertificateProjection, Secret, Volume, VolumeProjection,
 };
-use orlop_client::{Api, api::ListParams};
+use orlop_client::Api;
 
 use super::{
     Volumes,
     atomic_writer::{File, Payload},
-    text,
+    text, trust_bundles,
 };
 use crate::downward;
 
@@ -37,15 +37,21 @@ impl Volumes<'_> {
         }
         if let Some(source) = &volume.projected {
             let mut payload = Payload::new();
-            for source_of in source.sources.iter().flatten() {
-                payload.extend(self.projection(source_of, mode(source.default_mode)).await?);
+            for (index, part) in source.sources.iter().flatten().enumerate() {
+                payload.extend(self.projection(&volume.name, index, part, mode(source.default_mode)).await?);
             }
             return Ok(payload);
         }
         Err("the type of the volume is not supported by this node".to_owned())
     }
 
-    async fn projection(&self, source: &VolumeProjection, mode: u32) -> Result<Payload, String> {
+    async fn projection(
+        &self,
+        volume: &str,
+        index: usize,
+        source: &VolumeProjection,
+        mode: u32,
+    ) -> Result<Payload, String> {
         if let Some(source) = &source.config_map {
             let optional = source.optional == Some(true);
             let data = self.config_map(&source.name, optional).await?;
@@ -61,31 +67,37 @@ impl Volumes<'_> {
         }
         if let Some(source) = &source.service_account_token {
             let token = self.tokens.get(self.client, self.pod, source).await?;
-            let file = File { content: token.into_bytes(), mode: self.token_mode(mode) };
+            let file = self.own_file(token.into_bytes(), mode);
             return Ok(Payload::from([(PathBuf::from(&source.path), file)]));
         }
         if let Some(source) = &source.cluster_trust_bundle {
-            let bundle = self.trust_bundle(source.name.as_deref(), source.signer_name.as_deref()).await?;
-            let Some(bundle) = bundle else {
-                return match source.optional == Some(true) {
-                    true => {
-                        Ok(Payload::from([(PathBuf::from(&source.path), File { content: Vec::new(), mode })]))
-                    }
-                    false => Err("clustertrustbundle not found".to_owned()),
-                };
-            };
-            let file = File { content: bundle.into_bytes(), mode };
-            return Ok(Payload::from([(PathBuf::from(&source.path), file)]));
+            let content = trust_bundles::read(self.client, source).await?.into_bytes();
+            return Ok(Payload::from([(PathBuf::from(&source.path), self.own_file(content, mode))]));
+        }
+        if let Some(source) = &source.pod_certificate {
+            return self.certificate(volume, index, source, mode).await;
         }
         Err("a source of the projected volume is not supported by this node".to_owned())
     }
 
-    /// Returns the mode of a token: readable by its owner only, where the volume has a group or the pod a user.
-    fn token_mode(&self, mode: u32) -> u32 {
+    /// Returns a file of a pod's own identity: readable by its owner only, where the volume has a group or the pod a user.
+    fn own_file(&self, content: Vec<u8>, mode: u32) -> File {
         let context = self.pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
-        let is_owned =
-            context.is_some_and(|context| context.fs_group.is_some() || context.run_as_user.is_some());
-        if is_owned { 0o600 } else { mode }
+        let has_group = context.is_some_and(|context| context.fs_group.is_some());
+        let owner = self.user();
+        File { content, mode: if has_group || owner.is_some() { 0o600 } else { mode }, owner }
+    }
+
+    /// Returns the user of a pod, if all its containers have the same.
+    fn user(&self) -> Option<u32> {
+        let spec = self.pod.spec.as_ref()?;
+        let of_pod = spec.security_context.as_ref().and_then(|context| context.run_as_user);
+        let init = spec.init_containers.iter().flatten();
+        let mut users = init.chain(&spec.containers).map(|container| {
+            container.security_context.as_ref().and_then(|context| context.run_as_user).or(of_pod)
+        });
+        let first = users.next()??;
+        users.all(|user| user == Some(first)).then(|| u32::try_from(first).ok())?
     }
 
     async fn config_map(&self, name: &str, optional: bool) -> Result<Option<Data>, String> {
@@ -115,24 +127,28 @@ impl Volumes<'_> {
         }
     }
 
-    /// Returns the certificates of a trust bundle, or of all bundles of a signer.
-    async fn trust_bundle(&self, name: Option<&str>, signer: Option<&str>) -> Result<Option<String>, String> {
-        use orlop_client::core::{ApiResource, DynamicObject, GroupVersionKind};
-        let kind = GroupVersionKind::gvk("certificates.k8s.io", "v1beta1", "ClusterTrustBundle");
-        let resource = ApiResource::from_gvk(&kind);
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
-        let bundle = |object: DynamicObject| {
-            object.data.pointer("/spec/trustBundle").and_then(|text| text.as_str()).map(str::to_owned)
-        };
-        if let Some(name) = name {
-            return Ok(api.get_opt(name).await.map_err(text)?.and_then(bundle));
-        }
-        let found = api.list(&ListParams::default()).await.map_err(text)?;
-        let is_of = |object: &DynamicObject| {
-            object.data.pointer("/spec/signerName").and_then(|text| text.as_str()) == signer
-        };
-        let bundles: Vec<String> = found.items.into_iter().filter(is_of).filter_map(bundle).collect();
-        Ok(Some(bundles.concat()).filter(|text| !text.is_empty()))
+    /// Returns the key and certificates of a pod.
+    async fn certificate(
+        &self,
+        volume: &str,
+        index: usize,
+        source: &PodCertificateProjection,
+        mode: u32,
+    ) -> Result<Payload, String> {
+        let uid = self.pod.metadata.uid.clone().unwrap_or_default();
+        let place = (uid, volume.to_owned(), index);
+        let found = self.certificates.get(self.client, self.pod, &self.place.node, place, source).await?;
+        let bundle = format!("{}{}", found.key, found.chain);
+        let files = [
+            (&source.credential_bundle_path, bundle),
+            (&source.key_path, found.key),
+            (&source.certificate_chain_path, found.chain),
+        ];
+        let files = files.into_iter().filter_map(|(path, content)| {
+            let path = path.as_deref().filter(|path| !path.is_empty())?;
+            Some((PathBuf::from(path), self.own_file(content.into_bytes(), mode)))
+        });
+        Ok(files.collect())
     }
 
     fn downward(&self, items: &[DownwardAPIVolumeFile], mode: u32) -> Result<Payload, String> {
@@ -145,7 +161,7 @@ impl Volumes<'_> {
                     .ok_or_else(|| format!("unsupported container resource: {}", selector.resource))?,
                 (None, None) => continue,
             };
-            let file = File { content: value.into_bytes(), mode: item.mode.map_or(mode, mode_bits) };
+            let file = File::new(value.into_bytes(), item.mode.map_or(mode, mode_bits));
             payload.insert(PathBuf::from(&item.path), file);
         }
         Ok(payload)
@@ -166,14 +182,14 @@ fn files(
 ) -> Result<Payload, String> {
     let Some(data) = data else { return Ok(Payload::new()) };
     let Some(items) = items.filter(|items| !items.is_empty()) else {
-        let all = data.into_iter().map(|(key, content)| (PathBuf::from(key), File { content, mode }));
+        let all = data.into_iter().map(|(key, content)| (PathBuf::from(key), File::new(content, mode)));
         return Ok(all.collect());
     };
     let mut payload = Payload::new();
     for item in items {
         match data.get(&item.key) {
             Some(content) => {
-                let file = File { content: content.clone(), mode: item.mode.map_or(mode, mode_bits) };
+                let file = File::new(content.clone(), item.mode.map_or(mode, mode_bits));
                 payload.insert(PathBuf::from(&item.path), file);
             }
             None if optional => {}

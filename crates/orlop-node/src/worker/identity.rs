@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 
-use crate::{environment::ConfigError, runtime::Support, shim::config::Ids};
+use crate::{capabilities, environment::ConfigError, runtime::Support, shim::config::Ids};
 
 /// Longest host name.
 const HOSTNAME_MAX: usize = 63;
@@ -38,9 +38,11 @@ pub(super) fn ids(pod: &Pod, container: &Container, support: Support) -> Result<
         .collect();
     groups.extend(id(pod_context.fs_group));
     let no_new_privileges = context.allow_privilege_escalation == Some(false);
+    let kept = capabilities::of(container).map_err(ConfigError)?;
+    let capabilities = kept.map(|kept| kept.bits());
     if own.is_root() {
         let gid = gid.or(uid.map(|_| 0));
-        return Ok(Ids { uid, gid, groups, no_new_privileges });
+        return Ok(Ids { uid, gid, groups, no_new_privileges, capabilities });
     }
     if uid.is_some_and(|uid| uid != own.as_raw()) {
         return Err(ConfigError(format!(
@@ -52,7 +54,7 @@ pub(super) fn ids(pod: &Pod, container: &Container, support: Support) -> Result<
     if context.read_only_root_filesystem == Some(true) && !support.namespaces {
         return Err(ConfigError("readOnlyRootFilesystem is not supported by this node".to_owned()));
     }
-    Ok(Ids { uid: None, gid: None, groups: Vec::new(), no_new_privileges })
+    Ok(Ids { uid: None, gid: None, groups: Vec::new(), no_new_privileges, capabilities })
 }
 
 /// Returns the host name of a pod.

@@ -8,9 +8,11 @@ mod identity;
 mod limits;
 mod ports;
 mod publish;
+mod resize;
 mod restore;
 mod start;
 mod stop;
+mod storage;
 
 use std::{net::Ipv4Addr, sync::Arc, time::Duration};
 
@@ -31,7 +33,7 @@ use crate::{
         admission,
         containers::{Class, Ended, Member, Run, Waiting, members},
         phase::{self, Phase},
-        plan,
+        plan, status,
     },
     probes::{self, Kind, Outcome, Report, Target, Verdict},
     proxy,
@@ -121,6 +123,10 @@ pub(crate) struct Worker {
     published: Option<PodStatus>,
     mount_reported: bool,
     limits_reported: bool,
+    resize: Option<status::Resize>,
+    has_network: bool,
+    /// Time of the next look at the use of local storage.
+    storage_at: Instant,
     /// Host ports that are forwarded, once they have been looked at.
     host_ports: Option<Vec<proxy::Port>>,
     /// End of the grace of a pod that ends.
@@ -156,6 +162,9 @@ impl Worker {
             published: None,
             mount_reported: false,
             limits_reported: false,
+            resize: None,
+            has_network: false,
+            storage_at: Instant::now(),
             host_ports: None,
             stop_by: None,
             refresh_at: Instant::now() + REFRESH,
@@ -242,6 +251,9 @@ impl Worker {
         }
         if wanted.shutdown {
             self.stop_for(self.node.settings.shutdown_grace);
+            if !self.is_running() {
+                self.remove_network().await;
+            }
             return !self.is_running();
         }
         let deleting = self.pod.metadata.deletion_timestamp.is_some();
@@ -263,6 +275,7 @@ impl Worker {
         if self.ended.is_none() && !deleting {
             self.admit();
             self.check_deadline();
+            self.check_storage().await;
         }
         if self.ended.is_some() || deleting {
             self.sync_ending(deleting).await
@@ -278,6 +291,7 @@ impl Worker {
             return;
         }
         self.restart_changed();
+        self.resize();
         let policy = self.restart_policy();
         let steps = plan::next(&self.members, &policy, Timestamp::now());
         if let Some(at) = steps.wake_at {
@@ -302,13 +316,19 @@ impl Worker {
             let phase = phase::of(&self.members, &policy, true);
             self.ended = Some(Verdicted { phase, reason: None, message: None });
             self.host_ports = Some(Vec::new());
-            self.node.addresses.release(&self.uid);
+            self.release_address().await;
         }
         self.publish(false).await;
     }
 
     async fn sync_ending(&mut self, deleting: bool) -> bool {
-        let grace = if deleting { self.deletion_grace() } else { self.grace() };
+        let is_evicted =
+            self.ended.as_ref().is_some_and(|ended| ended.reason.as_deref() == Some(storage::EVICTED));
+        let grace = match deleting {
+            true => self.deletion_grace(),
+            false if is_evicted => storage::GRACE,
+            false => self.grace(),
+        };
         self.stop_for(grace);
         if self.is_running() {
             self.publish(deleting).await;
@@ -328,14 +348,28 @@ impl Worker {
         if self.is_running() {
             return false;
         }
-        self.node.addresses.release(&self.uid);
+        self.release_address().await;
         self.node.tokens.forget(&self.uid);
+        self.node.certificates.forget(&self.uid);
         self.node.directory.remove(&self.namespace, &self.name, &self.uid);
         if let Err(error) = self.node.runtime.remove_pod(&self.uid) {
             tracing::warn!(%error, uid = self.uid, "cannot remove the directory of a pod");
         }
         let _ = std::fs::remove_dir_all(self.node.log_folder(&self.namespace, &self.name, &self.uid));
         true
+    }
+
+    /// Gives the address of the pod back, and removes its network before.
+    async fn release_address(&mut self) {
+        self.remove_network().await;
+        self.node.addresses.release(&self.uid);
+    }
+
+    async fn remove_network(&mut self) {
+        self.has_network = false;
+        if let (Some(networks), Some(address)) = (&self.node.networks, self.address) {
+            networks.remove(address).await;
+        }
     }
 
     /// Refuses a pod that this node cannot run, before anything of it runs.
@@ -347,18 +381,7 @@ impl Worker {
         if self.members.iter().any(|member| member.state.has_run()) {
             return;
         }
-        let others: Vec<Arc<Pod>> = self
-            .node
-            .directory
-            .all()
-            .into_iter()
-            .filter(|entry| entry.uid != self.uid)
-            .map(|entry| entry.pod)
-            .filter(|pod| {
-                let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-                !matches!(phase, Some("Succeeded" | "Failed"))
-            })
-            .collect();
+        let others = self.other_pods();
         if let Err(refusal) = admission::admit(&self.pod, &others, &self.node.allocatable) {
             let reason = refusal.reason.clone().leak_reason();
             self.node.events.pod(&self.pod, None, Severity::Warning, reason, refusal.message.as_str());
@@ -368,6 +391,21 @@ impl Worker {
                 message: Some(format!("Pod was rejected: {}", refusal.message)),
             });
         }
+    }
+
+    /// Returns the pods of this node beside this one that have not ended.
+    fn other_pods(&self) -> Vec<Arc<Pod>> {
+        self.node
+            .directory
+            .all()
+            .into_iter()
+            .filter(|entry| entry.uid != self.uid)
+            .map(|entry| entry.pod)
+            .filter(|pod| {
+                let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+                !matches!(phase, Some("Succeeded" | "Failed"))
+            })
+            .collect()
     }
 
     /// Fails a pod that has been active for too long.
@@ -390,7 +428,7 @@ impl Worker {
         });
     }
 
-    /// Stops containers whose image has changed: it is the one field of a container that can.
+    /// Stops containers whose image has changed.
     fn restart_changed(&mut self) {
         for index in 0..self.members.len() {
             let member = &self.members[index];

@@ -37,6 +37,7 @@ impl Worker {
             host_ip: &host_ip,
             pod_ip: pod_ip.as_deref(),
             known: &known,
+            resize: self.resize.as_ref(),
             now: Timestamp::now(),
         };
         let status = status::of(&facts);
@@ -47,7 +48,17 @@ impl Worker {
         // The object of a static pod is its mirror, which has a uid of its own.
         let is_static = crate::pods::is_static(&self.pod);
         let metadata = if is_static { json!({}) } else { json!({"uid": self.uid}) };
-        let patch = Patch::Strategic(json!({"metadata": metadata, "status": status}));
+        let mut content = json!(status);
+        // A merge keeps conditions that are not mentioned.
+        let is_gone = |kind: &&str| {
+            let mut shown = status.conditions.iter().flatten();
+            known.iter().any(|known| known.type_ == **kind) && !shown.any(|shown| shown.type_ == **kind)
+        };
+        if let Some(conditions) = content["conditions"].as_array_mut() {
+            let gone = status::RESIZE_CONDITIONS.iter().copied().filter(is_gone);
+            conditions.extend(gone.map(|kind| json!({"$patch": "delete", "type": kind})));
+        }
+        let patch = Patch::Strategic(json!({"metadata": metadata, "status": content}));
         match pods.patch_status(&self.name, &PatchParams::default(), &patch).await {
             Ok(_) => {
                 self.published = Some(status);

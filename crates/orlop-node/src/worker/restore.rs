@@ -30,6 +30,7 @@ impl Worker {
                 self.members[index].state.restart_count =
                     u32::try_from(known.restart_count).unwrap_or_default();
                 self.members[index].state.image_id.clone_from(&known.image_id);
+                self.members[index].state.resources.clone_from(&known.resources);
             }
             let Some(run) = runs.last().copied() else { continue };
             let folder = self.node.runtime.run_folder(&self.uid, &name, run);

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::{Event, Live, PULL_SHOWN, REFRESH, RETRY, Worker, files, identity, stop};
 use crate::{
-    cgroups,
+    capabilities, cgroups,
     downward::Place,
     environment::{self, ConfigError, Variables},
     events::Severity,
@@ -51,6 +51,9 @@ impl Worker {
                 return false;
             }
         }
+        if !self.create_network().await {
+            return false;
+        }
         self.forward_host_ports().await;
         let is_due = Instant::now() >= self.refresh_at;
         if self.sources.is_some() && !(is_due && Volumes::may_change(&self.pod)) {
@@ -68,6 +71,8 @@ impl Worker {
             place: &place,
             folder: &folder,
             tokens: &self.node.tokens,
+            certificates: &self.node.certificates,
+            images: &self.node.settings.images,
         };
         let prepared = match fs::create_dir_all(&folder) {
             Ok(()) => volumes.set_up().await.map_err(|error| error.to_string()),
@@ -94,6 +99,29 @@ impl Worker {
             pod_ip: self.pod_ip().unwrap_or_default(),
             allocatable: self.node.allocatable.clone(),
         }
+    }
+
+    /// Creates the network of the pod, if it is to have one. Returns false if it has to wait.
+    async fn create_network(&mut self) -> bool {
+        let (Some(networks), Some(address)) = (&self.node.networks, self.address) else { return true };
+        if self.is_host_network() || self.has_network {
+            return true;
+        }
+        let created = networks.create(address).await;
+        if let Err(error) = &created {
+            let message =
+                format!("Failed to create pod sandbox: cannot create the network of the pod: {error}");
+            self.node.events.pod(&self.pod, None, Severity::Warning, "FailedCreatePodSandBox", message);
+            self.wake_in(RETRY);
+        }
+        self.has_network = created.is_ok();
+        self.has_network
+    }
+
+    /// Returns the network namespace of the pod.
+    fn network(&self) -> Option<PathBuf> {
+        let address = self.address.filter(|_| !self.is_host_network())?;
+        self.node.networks.as_ref().map(|networks| networks.path(address))
     }
 
     /// Starts a container, or records why it cannot be started.
@@ -125,6 +153,7 @@ impl Worker {
         }
         member.state.restart_count = run;
         member.state.image_id.clone_from(&image.id);
+        member.state.resources.clone_from(&member.spec.resources);
         (member.state.waiting, member.state.retry_at) = (None, None);
         match started {
             Ok(container) => {
@@ -308,13 +337,26 @@ impl Worker {
         let read_only_root =
             spec.security_context.as_ref().and_then(|context| context.read_only_root_filesystem)
                 == Some(true);
+        if image.root.is_some() && !self.node.support.namespaces {
+            let message = "the files of an image need namespaces, which this node does not have";
+            return Err((CREATE_ERROR, message.to_owned()));
+        }
+        if command(&spec, image, &variables).is_empty() {
+            return Err((CREATE_ERROR, "no command specified".to_owned()));
+        }
+        let id = new_id();
+        let cgroups = self.cgroups(&spec, &id).map_err(create_error)?;
+        let privileged = capabilities::is_privileged(&spec);
         let namespaces = if self.node.support.namespaces {
             let mut all = all;
             self.add_system_files(&mut all, &place).map_err(create_error)?;
+            self.add_own_groups(&mut all, &cgroups);
             Some(Namespaces {
                 hostname: hostname.clone(),
                 user: self.node.support.user,
                 layer: folder.join("layer"),
+                image: image.root.clone(),
+                all_devices: privileged && !self.node.support.user,
                 read_only_root,
                 mounts: all
                     .into_iter()
@@ -329,13 +371,11 @@ impl Worker {
             self.emulate_mounts(&folder.join("root"), &all, &mut variables).map_err(create_error)?;
             None
         };
-        let argv = command(&spec, image, &variables);
-        if argv.is_empty() {
-            return Err((CREATE_ERROR, "no command specified".to_owned()));
+        if privileged && !rustix::process::geteuid().is_root() {
+            self.report_privileged(&spec.name);
         }
+        let argv = command(&spec, image, &variables);
         let cwd = spec.working_dir.clone().filter(|path| !path.is_empty()).map(PathBuf::from);
-        let id = new_id();
-        let cgroups = self.cgroups(&spec, &id).map_err(create_error)?;
         let config = Config {
             id,
             title: format!("{}/{}/{}", self.namespace, self.name, spec.name),
@@ -350,10 +390,19 @@ impl Worker {
             tty: spec.tty == Some(true),
             ids,
             namespaces,
+            network: self.network(),
             node: self.node.settings.is_ephemeral.then(|| rustix::process::getpid().as_raw_nonzero().get()),
             cgroups,
         };
         Ok((folder, config))
+    }
+
+    /// Tells that a privileged container has no more rights than the node.
+    fn report_privileged(&self, name: &str) {
+        let message = format!(
+            "Container {name} is privileged, and this node is not root: it has the node's own rights and devices"
+        );
+        self.node.events.pod(&self.pod, None, Severity::Warning, "PrivilegedNotHonoured", message);
     }
 
     /// Adds the hosts file and resolv.conf of the pod, unless volumes are mounted there.
@@ -372,6 +421,17 @@ impl Worker {
             add(resolv_conf, "/etc/resolv.conf");
         }
         Ok(())
+    }
+
+    /// Shows a container its own control groups, where programs look for their limits.
+    fn add_own_groups(&self, all: &mut Vec<VolumeMount>, groups: &[PathBuf]) {
+        let Some(Ok(known)) = self.node.cgroups.get() else { return };
+        for (source, target) in groups.iter().zip(known.seen_at()) {
+            if Path::new(target).exists() {
+                let (source, target) = (source.clone(), PathBuf::from(target));
+                all.push(VolumeMount { volume: String::new(), source, target, read_only: true });
+            }
+        }
     }
 
     /// Links volumes below a directory that a variable names: without namespaces nothing can be mounted.

@@ -13,7 +13,9 @@ const SCHEDULER: &str = "kube-scheduler";
 
 /// Controllers whose service account in `kube-system` has another name.
 const SERVICE_ACCOUNTS: &[(&str, &str)] = &[
+    ("bootstrap-signer-controller", "bootstrap-signer"),
     ("certificatesigningrequest-approving-controller", "certificate-controller"),
+    ("certificatesigningrequest-cleaner-controller", "certificate-controller"),
     ("certificatesigningrequest-signing-controller", "certificate-controller"),
     ("daemonset-controller", "daemon-set-controller"),
     ("endpoints-controller", "endpoint-controller"),
@@ -21,15 +23,19 @@ const SERVICE_ACCOUNTS: &[(&str, &str)] = &[
     ("garbage-collector-controller", "generic-garbage-collector"),
     ("horizontal-pod-autoscaler-controller", "horizontal-pod-autoscaler"),
     ("legacy-serviceaccount-token-cleaner-controller", "legacy-service-account-token-cleaner"),
+    ("node-ipam-controller", "node-controller"),
     ("node-lifecycle-controller", "node-controller"),
+    ("persistentvolume-attach-detach-controller", "attachdetach-controller"),
     ("persistentvolume-binder-controller", "persistent-volume-binder"),
     ("persistentvolume-protection-controller", "pv-protection-controller"),
     ("persistentvolumeclaim-protection-controller", "pvc-protection-controller"),
     ("pod-garbage-collector-controller", "pod-garbage-collector"),
+    ("podcertificaterequest-cleaner-controller", "podcertificaterequestcleaner"),
     ("replicationcontroller-controller", "replication-controller"),
     ("root-ca-certificate-publisher-controller", "root-ca-cert-publisher"),
     ("serviceaccount-controller", "service-account-controller"),
     ("taint-eviction-controller", "node-controller"),
+    ("token-cleaner-controller", "token-cleaner"),
 ];
 
 /// Returns the user that an in-process controller acts as. None is a member of `system:masters`.

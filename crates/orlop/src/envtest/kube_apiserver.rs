@@ -46,6 +46,11 @@ pub(super) fn translate(mut flags: Flags) -> anyhow::Result<Vec<String>> {
     if flags.take("etcd-servers").is_none_or(|servers| servers.is_empty()) {
         bail!("--etcd-servers must be specified");
     }
+    if flags.take_bool("service-account-lookup")? == Some(false) {
+        bail!(
+            "--service-account-lookup=false is not supported: tokens are valid as long as their service account is"
+        );
+    }
     if flags.take_bool("allow-privileged")? == Some(false) {
         bail!("--allow-privileged=false is not supported: use PodSecurity admission");
     }

@@ -53,7 +53,7 @@ pub(super) struct AuthenticationFlags {
     enable_bootstrap_token_auth: bool,
 
     /// Serve requests without a credential as system:anonymous [default: true]. What they may do is a matter of
-    /// authorization: by default, to read health and version.
+    /// authorization: by default, to read health and version. With the authorizer AlwaysAllow they are refused.
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
     anonymous_auth: Option<bool>,
 

@@ -37,10 +37,31 @@ pub(crate) struct Cluster {
     mark: String,
 }
 
-/// Starts a server with a node.
+/// Starts a server with a node, on the engine of the test.
 pub(crate) fn cluster(options: &[&str]) -> Cluster {
-    let options = [&["--node", "--node-name", "n1"], options].concat();
+    let mut options = [&["--node", "--node-name", "n1"], options].concat();
+    let endpoint = endpoint();
+    if let Some(endpoint) = &endpoint {
+        options.extend(["--endpoint", endpoint]);
+    }
     Cluster::of(Server::start_with(&options))
+}
+
+/// Returns the database of a test; `None` for SQLite in memory. `ORLOP_TEST_ENGINE` (postgresql, sqlite) decides for all
+/// tests. Otherwise every other test, by its name, runs on PostgreSQL: both engines are covered in the time of one.
+fn endpoint() -> Option<String> {
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or_default();
+    let is_postgresql = match std::env::var("ORLOP_TEST_ENGINE").as_deref() {
+        Ok("postgresql") => true,
+        Ok("sqlite") => false,
+        Ok(other) => panic!("ORLOP_TEST_ENGINE is postgresql or sqlite, not {other:?}"),
+        Err(_) => name.bytes().map(u32::from).sum::<u32>().is_multiple_of(2),
+    };
+    is_postgresql.then(|| {
+        let postgresql = orlop_testbed::Cluster::shared().expect("PostgreSQL");
+        postgresql.url(&postgresql.create_database().expect("a database"))
+    })
 }
 
 impl Cluster {

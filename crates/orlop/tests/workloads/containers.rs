@@ -161,3 +161,43 @@ http.server.HTTPServer((os.environ["POD_IP"], 8080), Handler).serve_forever()
     let asked = std::fs::read_to_string(folder.path().join("asked")).expect("what was asked");
     assert!(asked.starts_with("/ready\n") && asked.contains("/stop\n"), "{asked}");
 }
+
+#[test]
+fn image_has_files_of_its_own_and_contexts_decide_on_rights() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let image = folder.path().join("tool:1");
+    std::fs::create_dir_all(image.join("root/opt")).expect("a folder");
+    std::fs::write(image.join("root/opt/greeting"), "of the image\n").expect("a file");
+    std::fs::write(image.join("image.yaml"), "root: root\n").expect("a manifest");
+    let cluster = cluster(&["--images", &folder.path().display().to_string()]);
+    let show = "grep CapBnd /proc/self/status; cat /opt/greeting; echo own > /opt/greeting; sleep 1234";
+    let container = |name: &str, context: serde_json::Value| serde_json::json!({"name": name, "image": "tool:1", "command": ["sh", "-c", show], "securityContext": context});
+    let manifest = serde_json::json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {
+        "volumes": [{"name": "files", "image": {"reference": "tool:1"}}],
+        "containers": [
+            container("default", serde_json::json!({})),
+            container("none", serde_json::json!({"capabilities": {"drop": ["ALL"]}})),
+            container("some", serde_json::json!({"capabilities": {"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]}})),
+            container("privileged", serde_json::json!({"privileged": true})),
+            {"name": "reader", "image": "local/sh", "command": ["sh", "-c", "cat /files/opt/greeting; sleep 1234"],
+                "volumeMounts": [{"name": "files", "mountPath": "/files"}]}]}});
+    cluster.create(&manifest.to_string());
+    let waiting = ".status.containerStatuses[0].state.waiting.message";
+    let state = format!("jsonpath={{{waiting}}} {{.status.conditions[?(@.type==\"Ready\")].status}}");
+    cluster.eventually(&["get", "pod", "p", "-o", &state], |found| {
+        found.contains("need namespaces") || found.trim() == "True"
+    });
+    let refused = cluster.field("p", waiting);
+    if refused.contains("need namespaces") {
+        orlop_testbed::not_run::not_run(&refused);
+        return;
+    }
+    let log = |container: &str| cluster.kubectl(&["logs", "p", "-c", container]);
+    assert_eq!(log("default"), "CapBnd:\t00000000a80425fb\nof the image");
+    assert_eq!(log("none"), "CapBnd:\t0000000000000000\nof the image");
+    assert_eq!(log("some"), "CapBnd:\t0000000000000400\nof the image");
+    // What others wrote is theirs.
+    assert_eq!(log("reader"), "of the image");
+    let all = log("privileged");
+    assert!(all.starts_with("CapBnd:\t0000") && all != log("default"), "{all}");
+}

@@ -244,3 +244,27 @@ fn names_of_services_are_resolved() {
         )
     );
 }
+
+#[test]
+fn pods_with_networks_of_their_own_listen_on_all_addresses() {
+    let succeeds = |program: &str, arguments: &[&str]| {
+        Command::new(program).args(arguments).output().is_ok_and(|output| output.status.success())
+    };
+    if !succeeds("sh", &["-c", "test $(id -u) = 0"]) || !succeeds("ip", &["-Version"]) {
+        orlop_testbed::not_run::not_run("networks of pods need root and iproute2");
+        return;
+    }
+    let cluster = cluster(&["--pod-network", "own"]);
+    for name in ["a", "b"] {
+        let spec = "{containers: [{name: c, image: local/python3, command: [python3, -m, http.server, '8080'], \
+            workingDir: /tmp, readinessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1}}]}";
+        cluster.create(&format!("{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}, spec: {spec}}}"));
+    }
+    for name in ["a", "b"] {
+        cluster.ready(name);
+        assert!(get(&format!("{}:8080", cluster.field(name, ".status.podIP"))).is_some(), "{name}");
+    }
+    let other = format!("http://{}:8080/", cluster.field("b", ".status.podIP"));
+    let ask = format!("import urllib.request; print(urllib.request.urlopen('{other}').status)");
+    assert_eq!(cluster.kubectl(&["exec", "a", "--", "python3", "-c", &ask]), "200");
+}

@@ -174,3 +174,47 @@ spec:
     cluster.kubectl(&["delete", "pod", "reader", "--timeout=60s"]);
     cluster.eventually(&["get", "pvc,pv", "-o", "name"], str::is_empty);
 }
+
+#[test]
+fn trust_bundles_are_projected_and_certificates_requested() {
+    let cluster = cluster(&[]);
+    let authority =
+        cluster.kubectl(&["get", "configmap", "kube-root-ca.crt", "-o", "jsonpath={.data.ca\\.crt}"]);
+    let bundle = serde_json::json!({"apiVersion": "certificates.k8s.io/v1", "kind": "ClusterTrustBundle",
+        "metadata": {"name": "trust"}, "spec": {"trustBundle": format!("{authority}\n")}});
+    cluster.create(&bundle.to_string());
+    let source = |source: serde_json::Value| serde_json::json!({"projected": {"sources": [source]}});
+    let mut trusted = source(serde_json::json!({"clusterTrustBundle": {"name": "trust", "path": "ca.pem"}}));
+    let mut absent = source(serde_json::json!({"clusterTrustBundle": {"signerName": "example.com/none",
+        "labelSelector": {}, "optional": true, "path": "ca.pem"}}));
+    trusted["name"] = "trusted".into();
+    absent["name"] = "absent".into();
+    let show = "cat ${ORLOP_ROOT:-}/trusted/ca.pem; wc -c < ${ORLOP_ROOT:-}/absent/ca.pem; sleep 1234";
+    let manifest = serde_json::json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {
+        "volumes": [trusted, absent],
+        "containers": [{"name": "c", "image": "local/sh", "command": ["sh", "-c", show],
+            "volumeMounts": [{"name": "trusted", "mountPath": "/trusted"}, {"name": "absent", "mountPath": "/absent"}]}]}});
+    cluster.create(&manifest.to_string());
+    cluster.ready("p");
+    cluster.eventually(&["logs", "p"], |log| log == format!("{}\n0", authority.trim()));
+
+    let mut identity = source(serde_json::json!({"podCertificate": {"signerName": "example.com/pods",
+        "keyType": "ECDSAP256", "credentialBundlePath": "bundle.pem"}}));
+    identity["name"] = "identity".into();
+    let manifest = serde_json::json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "q"}, "spec": {
+        "volumes": [identity],
+        "containers": [{"name": "c", "image": "local/sh", "command": ["sleep", "1234"],
+            "volumeMounts": [{"name": "identity", "mountPath": "/identity"}]}]}});
+    cluster.create(&manifest.to_string());
+    let spec = "jsonpath={.items[*].spec.signerName} {.items[*].spec.podName} {.items[*].spec.nodeName}";
+    cluster
+        .eventually(&["get", "podcertificaterequests", "-o", spec], |found| found == "example.com/pods q n1");
+    let name = cluster.kubectl(&["get", "podcertificaterequests", "-o", "name"]);
+    let denied = serde_json::json!({"status": {"conditions": [{"type": "Denied", "status": "True",
+        "reason": "NotToday", "message": "no", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
+    cluster.kubectl(&["patch", &name, "--subresource=status", "--type=merge", "-p", &denied.to_string()]);
+    cluster.eventually(&["get", "events", "-o", "jsonpath={.items[*].message}"], |events| {
+        events.contains("PodCertificateRequest was denied, reason=\"NotToday\", message=\"no\"")
+    });
+    assert_eq!(cluster.field("q", ".status.phase"), "Pending");
+}
