@@ -151,6 +151,11 @@ rules: [{apiGroups: [example.com], resources: [widgets], verbs: [get]}]
 fn modes_are_chosen_by_flag_and_by_file() {
     let server = Server::start_with(&["--authorization-mode=AlwaysAllow"]);
     assert_eq!(server.kubectl(&["auth", "can-i", "delete", "pods", "--as=ann"]), "yes");
+    // Nobody is everybody: who has no credential is refused.
+    let url = server.kubectl(&["config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}"]);
+    let without = ["--kubeconfig=/dev/null", "--insecure-skip-tls-verify", "--username=a", "--password=b"];
+    let anonymous = [&["get", "namespaces", "--server", &url], &without[..]].concat();
+    server.refused(&anonymous, "Unauthorized");
     drop(server);
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("authorization.yaml");
