@@ -15,7 +15,7 @@ use std::{
 
 use rusqlite::Connection;
 
-use super::{errors::sql_error, pool::Connections};
+use super::{commit, disk_reserve::DiskReserve, errors::sql_error, pool::Connections};
 use crate::error::{Error, Result};
 
 /// Pages added to the log before they are copied: a page written many times in between is copied once.
@@ -34,6 +34,8 @@ const FRAME_BYTES: u64 = 24 + 4096;
 const COPY_TIME: Duration = Duration::from_millis(3);
 /// Maximum time the writer is blocked for readers of the old log.
 pub(super) const READERS_MAX: Duration = Duration::from_millis(5);
+/// Pause before a checkpoint that failed is tried again. Nothing else would: a log on a full disk does not grow.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Pause between attempts to truncate a log that is in use.
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
 /// Maximum time a clean stop waits for readers and other processes.
@@ -75,13 +77,12 @@ impl LogLength {
         HEADER_BYTES + u64::from(pages) * FRAME_BYTES
     }
 
-    /// Waits until a checkpoint is due; `None` when the store closes.
-    fn wait_until_due(&self) -> Option<u32> {
+    /// Waits until a checkpoint is due, at most for `max`; `None` when the store closes.
+    fn wait_until_due(&self, max: Duration) -> Option<u32> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut state = self
-            .changed
-            .wait_while(state, |state| !state.closing && !state.is_due())
-            .unwrap_or_else(PoisonError::into_inner);
+        let is_early = |state: &mut State| !state.closing && !state.is_due();
+        let waited = self.changed.wait_timeout_while(state, max, is_early);
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
         state.copied_at = state.pages;
         (!state.closing).then_some(state.pages)
     }
@@ -106,11 +107,15 @@ pub(super) struct Checkpointer {
 }
 
 impl Checkpointer {
-    pub(super) fn start(connections: &Arc<Connections>, length: Arc<LogLength>) -> Result<Self> {
+    pub(super) fn start(
+        connections: &Arc<Connections>,
+        length: Arc<LogLength>,
+        reserve: Arc<DiskReserve>,
+    ) -> Result<Self> {
         let (connections, reported) = (Arc::downgrade(connections), length.clone());
         let thread = std::thread::Builder::new()
             .name("orlop-checkpoint".into())
-            .spawn(move || run(&connections, &reported))
+            .spawn(move || run(&connections, &reported, &reserve))
             .map_err(thread_error)?;
         Ok(Self { length, thread: Some(thread) })
     }
@@ -130,21 +135,24 @@ fn thread_error(error: io::Error) -> Error {
     Error::Unavailable(format!("cannot start the checkpoint thread: {error}"))
 }
 
-fn run(connections: &Weak<Connections>, length: &LogLength) {
+fn run(connections: &Weak<Connections>, length: &LogLength, reserve: &DiskReserve) {
     let mut own: Option<Connection> = None;
-    while let Some(pages) = length.wait_until_due() {
+    let mut pause = Duration::MAX;
+    while let Some(pages) = length.wait_until_due(pause) {
         let Some(connections) = connections.upgrade() else { return };
         let copied = match own.take() {
             Some(connection) => Ok(connection),
             None => connections.open_checkpointer(),
         }
         .and_then(|connection| {
-            step(&connections, &connection, pages)?;
+            let log_end = length.bytes();
+            reserve.spend(|| step(&connections, &connection, pages))?;
+            reserve.copied(log_end, || commit::file_bytes(&connection))?;
             Ok(connection)
         });
+        pause = if copied.is_ok() { Duration::MAX } else { RETRY_PAUSE };
         match copied {
             Ok(connection) => own = Some(connection),
-            // A full disk, for example. The next step tries again.
             Err(error) => tracing::warn!(%error, pages, "checkpoint failed and will be retried"),
         }
     }

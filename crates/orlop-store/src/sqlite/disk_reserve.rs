@@ -103,13 +103,38 @@ impl DiskReserve {
         if !restarted && self.base + needed <= self.bytes.load(Ordering::Acquire) {
             return Ok(());
         }
-        let file_bytes = self.database.metadata().map_or(0, |file| file.len());
-        *growth = Growth { measured: pages_bytes()?.saturating_sub(file_bytes), log_end };
+        *growth = self.measure(log_end, pages_bytes()?);
         let bytes = self.base + growth.measured + batch + GROWTH_STEP;
         if self.bytes.swap(bytes, Ordering::AcqRel) < bytes || self.len() > bytes + GROWTH_STEP {
             self.resize(bytes);
         }
         Ok(())
+    }
+
+    /// Measures the growth anew after a checkpoint, if puts are refused: less may be missing now than when they were.
+    pub(super) fn copied(&self, log_end: u64, pages_bytes: impl FnOnce() -> Result<u64>) -> Result<()> {
+        if self.released.load(Ordering::Acquire) {
+            let mut growth = self.growth();
+            *growth = self.measure(log_end, pages_bytes()?);
+            self.bytes.store(self.base + growth.measured + GROWTH_STEP, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    fn measure(&self, log_end: u64, pages_bytes: u64) -> Growth {
+        let file_bytes = self.database.metadata().map_or(0, |file| file.len());
+        Growth { measured: pages_bytes.saturating_sub(file_bytes), log_end }
+    }
+
+    /// Runs a checkpoint. If the disk is full, the space that is set aside for its growth is released, and it runs again.
+    pub(super) fn spend<T>(&self, checkpoint: impl Fn() -> Result<T>) -> Result<T> {
+        match checkpoint() {
+            Err(Error::Full(_)) if self.base > 0 => {
+                self.release();
+                checkpoint()
+            }
+            checkpointed => checkpointed,
+        }
     }
 
     fn growth(&self) -> MutexGuard<'_, Growth> {

@@ -100,7 +100,7 @@ impl Cost {
 struct DatabaseFile {
     exclusivity: Exclusivity,
     identity: FileIdentity,
-    reserve: DiskReserve,
+    reserve: Arc<DiskReserve>,
 }
 
 impl DatabaseFile {
@@ -140,7 +140,7 @@ impl Sqlite {
                 let exclusivity = connections.write(|writer| Exclusivity::register(path, writer))?;
                 let identity = FileIdentity::of(path)
                     .map_err(|error| Error::Unavailable(format!("{}: {error}", path.display())))?;
-                let reserve = DiskReserve::open(path, config.reserve_bytes);
+                let reserve = Arc::new(DiskReserve::open(path, config.reserve_bytes));
                 Some(Arc::new(DatabaseFile { exclusivity, identity, reserve }))
             }
             _ => None,
@@ -156,8 +156,10 @@ impl Sqlite {
             }
             _ => Durability::immediate(metrics.clone()),
         };
-        let checkpointer =
-            file.is_some().then(|| Checkpointer::start(&connections, length.clone())).transpose()?;
+        let start = |file: &Arc<DatabaseFile>| {
+            Checkpointer::start(&connections, length.clone(), file.reserve.clone())
+        };
+        let checkpointer = file.as_ref().map(start).transpose()?;
         Ok(Self {
             durability: Arc::new(durability),
             file,
@@ -280,12 +282,13 @@ impl Sqlite {
         work: impl FnOnce() -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let started = std::time::Instant::now();
-        let (connections, file) = (self.connections.clone(), self.file.clone());
+        let (connections, file, length) =
+            (self.connections.clone(), self.file.clone(), self.log_length.clone());
         let work = move || {
             let result = work();
             if let (Err(Error::Full(_)), Some(file)) = (&result, file) {
                 // Maintenance retries, and frees space where it succeeds.
-                make_room(&connections, &file);
+                make_room(&connections, &file, &length);
             }
             result
         };
@@ -343,9 +346,13 @@ impl Sqlite {
 
 /// Releases the disk reserve after a write has failed, and copies the log into the database with it: a log that is copied is
 /// overwritten rather than appended to.
-fn make_room(connections: &Connections, file: &DatabaseFile) {
+fn make_room(connections: &Connections, file: &DatabaseFile, length: &LogLength) {
     file.reserve.release();
-    if let Err(error) = connections.write(|writer| checkpoint::passive(writer).map(drop)) {
+    let copied = connections.write(|writer| {
+        checkpoint::passive(writer)?;
+        file.reserve.copied(length.bytes(), || commit::file_bytes(writer))
+    });
+    if let Err(error) = copied {
         tracing::warn!(%error, "checkpoint failed on a full disk");
     }
 }
@@ -372,7 +379,7 @@ impl Engine for Sqlite {
         self.cover(file, batch)?;
         let committed = match self.commit_batch(batch, file.reserve.check().err()) {
             Err(error @ Error::Full(_)) => {
-                make_room(&self.connections, file);
+                make_room(&self.connections, file, &self.log_length);
                 self.commit_batch(batch, Some(error))
             }
             committed => committed,
@@ -535,9 +542,12 @@ impl Engine for Sqlite {
 
     async fn close(&self) -> Result<()> {
         self.durability.wait_for_all().await?;
-        let (connections, in_file) = (self.connections.clone(), self.file.is_some());
+        let (connections, file) = (self.connections.clone(), self.file.clone());
         self.on_thread("close", move || {
-            connections.close(|writer| if in_file { checkpoint::on_close(writer) } else { Ok(()) })
+            connections.close(|writer| match &file {
+                Some(file) => file.reserve.spend(|| checkpoint::on_close(writer)),
+                None => Ok(()),
+            })
         })
         .await
     }

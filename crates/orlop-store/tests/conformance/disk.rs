@@ -90,6 +90,34 @@ async fn full_disk_accepts_any_number_of_deletes(db: &Database) {
     assert_eq!(list(&store, KeyRange::all()).await, [""; 0]);
 }
 
+/// The space that the last checkpoint needs is set aside: a stop on a full disk leaves a database without a log.
+async fn store_closes_cleanly_on_a_full_disk(db: &Database) {
+    let Some(disk) = mount(db, "40m") else { return };
+    let store = open(&disk).await;
+    for number in 0..150 {
+        put(&store, format!("key-{number:03}"), vec![b'x'; 50_000]).await;
+    }
+    disk.fill("filler");
+    store.close().await;
+    let log = disk.path().join("store.db-wal");
+    assert_eq!(log.metadata().map_or(0, |log| log.len()), 0, "the log is copied");
+    let restarted = open(&disk).await;
+    assert_eq!(list(&restarted, KeyRange::prefix("key-")).await.len(), 150);
+}
+
+/// Room for the reserve is enough. The log that was to be copied when puts were refused has been copied since.
+async fn full_disk_recovers_with_room_for_the_reserve(db: &Database) {
+    let Some(disk) = mount(db, "60m") else { return };
+    let store = open(&disk).await;
+    let filler = disk.path().join("filler");
+    std::fs::write(&filler, vec![0; 30 << 20]).unwrap();
+    let (_, error) = put_until_refused(&store).await;
+    assert!(matches!(error, Error::Full(_)), "{error:?}");
+    std::fs::File::options().write(true).open(&filler).unwrap().set_len(24 << 20).unwrap();
+    eventually("puts are accepted", async || store.health().is_ok()).await;
+    put(&store, "after", "y").await;
+}
+
 async fn store_starts_on_a_full_disk(db: &Database) {
     let Some(disk) = mount(db, "24m") else { return };
     let store = open(&disk).await;
@@ -146,6 +174,8 @@ on_sqlite_files! {
     full_disk_refuses_puts_and_service_resumes,
     full_disk_accepts_deletes_and_is_unhealthy,
     full_disk_accepts_any_number_of_deletes,
+    store_closes_cleanly_on_a_full_disk,
+    full_disk_recovers_with_room_for_the_reserve,
     store_starts_on_a_full_disk,
     compaction_on_a_full_disk_is_retried,
     read_only_disk_is_reported_and_recovered_from,

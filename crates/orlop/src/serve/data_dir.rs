@@ -84,7 +84,11 @@ impl DataDir {
 
 /// Replaces the content of a file in the place that it has.
 fn overwrite(path: &Path, content: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).open(path)?;
+    replace_content(&mut OpenOptions::new().write(true).open(path)?, content)
+}
+
+/// Replaces the content of a file that was opened. It keeps its block meanwhile: on a full disk there is no other.
+fn replace_content(file: &mut File, content: &[u8]) -> io::Result<()> {
     file.write_all(content)?;
     file.set_len(content.len() as u64)
 }
@@ -117,8 +121,7 @@ fn lock(directory: &Path) -> anyhow::Result<File> {
         }
         Err(TryLockError::Error(error)) => return Err(error).with_context(context),
     }
-    file.set_len(0).with_context(context)?;
-    writeln!(file, "{}", std::process::id()).with_context(context)?;
+    replace_content(&mut file, format!("{}\n", std::process::id()).as_bytes()).with_context(context)?;
     Ok(file)
 }
 
