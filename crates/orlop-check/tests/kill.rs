@@ -138,7 +138,7 @@ impl Notes {
     }
 
     /// Reads everything; the revision it was read at.
-    async fn look(&mut self, store: &Store) -> Revision {
+    async fn read_all(&mut self, store: &Store) -> Revision {
         let read = Read { count: true, ..Read::new(KeyRange::all()) };
         let invoked = self.clock.tick();
         let result = store.read(read.clone()).await.unwrap();
@@ -241,7 +241,7 @@ async fn kill_and_look(endpoint: &str, cycles: u64) {
         notes.close();
         let store = Store::open(config(endpoint)).await.unwrap();
         // On a server, what the dead process sent may still be on its way: a write goes after all of it.
-        let revision = notes.settle(&store, round).await.max(notes.look(&store).await);
+        let revision = notes.settle(&store, round).await.max(notes.read_all(&store).await);
         assert!(revision >= last, "the revision went back from {last} to {revision}");
         last = revision;
         while position < last {
@@ -286,7 +286,7 @@ async fn killed_process_does_not_affect_another_on_the_same_file() {
         .await
         .unwrap();
         notes.close();
-        last = notes.look(&store).await;
+        last = notes.read_all(&store).await;
         while position < last {
             position = notes.watch(&store, position, last).await;
         }

@@ -385,22 +385,22 @@ impl Cluster {
             let Resource { plural, namespaced, .. } = resource;
             let kind = Arc::new(Kind { gvk: gvk.clone(), plural, namespaced, schema });
             let entry = (address.to_owned(), kind.clone());
-            self.keep(gvk, entry);
+            self.cache(gvk, entry);
             kinds.insert(gvk.clone(), kind);
         }
         Ok(kinds)
     }
 
-    /// Keeps a kind; drops those that no graph uses once there are many.
-    fn keep(&self, gvk: &Gvk, entry: (String, Arc<Kind>)) {
-        let mut kept = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.insert(gvk.clone(), entry);
-        if kept.len() > KINDS_KEPT {
-            let before = kept.len();
-            kept.retain(|other, (_, kind)| other == gvk || Arc::strong_count(kind) > 1);
-            self.metrics.add(Count::SchemaEvictions, &[], (before - kept.len()) as u64);
+    /// Caches a kind; evicts those that no graph uses once there are many.
+    fn cache(&self, gvk: &Gvk, entry: (String, Arc<Kind>)) {
+        let mut cached = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
+        cached.insert(gvk.clone(), entry);
+        if cached.len() > KINDS_KEPT {
+            let before = cached.len();
+            cached.retain(|other, (_, kind)| other == gvk || Arc::strong_count(kind) > 1);
+            self.metrics.add(Count::SchemaEvictions, &[], (before - cached.len()) as u64);
         }
-        self.metrics.set(Level::Schemas, &[], kept.len());
+        self.metrics.set(Level::Schemas, &[], cached.len());
     }
 }
 

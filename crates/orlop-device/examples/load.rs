@@ -199,8 +199,8 @@ async fn load(
         done??;
     }
     let rate_done = (rate * SECONDS) as f64 / began.elapsed().as_secs_f64();
-    let told = seen.load(Ordering::Relaxed) - before;
-    println!("  {rate_done:.0} calls/s done, {told} events told to {WATCHERS} watchers");
+    let delivered = seen.load(Ordering::Relaxed) - before;
+    println!("  {rate_done:.0} calls/s done, {delivered} events delivered to {WATCHERS} watchers");
     Ok((times, resident.max(server.resident())))
 }
 

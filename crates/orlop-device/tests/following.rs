@@ -106,11 +106,11 @@ async fn cache_resumes_on_disk_and_relists_after_an_in_memory_restart() {
         }
         let expected = if on_disk { "a b c x y z" } else { "b x y z" };
         eventually(expected, || names(&cache) == expected).await;
-        let told = changes.lock().unwrap().join(" ");
+        let seen = changes.lock().unwrap().join(" ");
         if on_disk {
-            assert_eq!(told, "+a +b +c +x +y +z", "nothing is told twice");
+            assert_eq!(seen, "+a +b +c +x +y +z", "no event is delivered twice");
         } else {
-            assert!(told.contains("-a") && told.contains("-c") && told.contains("~b"), "{told}");
+            assert!(seen.contains("-a") && seen.contains("-c") && seen.contains("~b"), "{seen}");
         }
         server.stop().await;
     }
@@ -223,7 +223,7 @@ async fn agent_reconciles_its_conditions_and_keeps_those_of_others() {
     client.patch("gpu-ab12", support::JSON_PATCH, patch, &["status"]).await.unwrap();
 
     *says.lock().unwrap() = Ok(vec![Reading { xid: Some((79, 1)), hot: Some(true), ..well.clone() }]);
-    eventually("trouble", || {
+    eventually("an error", || {
         is("Ready", ("False", "Xid79")) && is("ThermalHealthy", ("False", "ThermalSlowdown"))
     })
     .await;

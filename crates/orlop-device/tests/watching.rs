@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use orlop_device_client::api::*;
 use support::{
-    Calls, Fixture, MERGE_PATCH, Storage, end, event, gpu, labelled, meta, refused, told, version,
+    Calls, Fixture, MERGE_PATCH, Storage, end, event, gpu, labelled, meta, next_change, refused, version,
 };
 use tonic::Code;
 
@@ -21,9 +21,9 @@ on_both_storages! {
         let mut client = f.client.clone();
         client.create(gpu("a")).await.unwrap();
         let mut watch = client.watch(ListOptions::default()).await.unwrap();
-        assert_eq!(told(&mut watch).await, "ADDED a");
+        assert_eq!(next_change(&mut watch).await, "ADDED a");
         client.create(gpu("b")).await.unwrap();
-        assert_eq!(told(&mut watch).await, "ADDED b");
+        assert_eq!(next_change(&mut watch).await, "ADDED b");
         let patched = client.patch("a", MERGE_PATCH, r#"{"metadata":{"labels":{"x":"y"}}}"#, &[]).await.unwrap();
         let (kind, _, object) = event(&mut watch).await;
         assert_eq!((&*kind, object), ("MODIFIED", patched.clone()));
@@ -52,7 +52,7 @@ on_both_storages! {
                 assert_eq!(version(&object), *expected);
             }
             client.patch("g000", MERGE_PATCH, &format!(r#"{{"metadata":{{"labels":{{"n":"{skip}"}}}}}}"#), &[]).await.unwrap();
-            assert_eq!(told(&mut watch).await, "MODIFIED g000");
+            assert_eq!(next_change(&mut watch).await, "MODIFIED g000");
         }
     }
 
@@ -60,7 +60,7 @@ on_both_storages! {
         let mut client = f.client.clone();
         client.create(gpu("a")).await.unwrap();
         let mut slow = client.watch(ListOptions::default()).await.unwrap();
-        assert_eq!(told(&mut slow).await, "ADDED a");
+        assert_eq!(next_change(&mut slow).await, "ADDED a");
         // More than its queue and the ring hold, less than the history that stays in memory.
         let value = "x".repeat(3_000);
         for number in 0..600 {
@@ -80,17 +80,17 @@ on_both_storages! {
         for selector in ["tier=gold", "tier in (gold)", "tier,tier!=tin"] {
             let opts = ListOptions { label_selector: Some(selector.into()), ..ListOptions::default() };
             let mut watch = client.watch(opts).await.unwrap();
-            assert_eq!(told(&mut watch).await, "ADDED a", "{selector}");
+            assert_eq!(next_change(&mut watch).await, "ADDED a", "{selector}");
             let relabel = |tier: &str| format!(r#"{{"metadata":{{"labels":{{"tier":"{tier}"}}}}}}"#);
             client.patch("b", MERGE_PATCH, &relabel("gold"), &[]).await.unwrap();
-            assert_eq!(told(&mut watch).await, "ADDED b", "{selector}");
+            assert_eq!(next_change(&mut watch).await, "ADDED b", "{selector}");
             client.patch("b", MERGE_PATCH, r#"{"spec":{"uuid":"GPU-7"}}"#, &[]).await.unwrap();
-            assert_eq!(told(&mut watch).await, "MODIFIED b", "{selector}");
+            assert_eq!(next_change(&mut watch).await, "MODIFIED b", "{selector}");
             client.patch("b", MERGE_PATCH, &relabel("tin"), &[]).await.unwrap();
-            assert_eq!(told(&mut watch).await, "DELETED b", "{selector}");
+            assert_eq!(next_change(&mut watch).await, "DELETED b", "{selector}");
             client.patch("b", MERGE_PATCH, r#"{"spec":{"uuid":"GPU-8"}}"#, &[]).await.unwrap();
             client.patch("a", MERGE_PATCH, &format!(r#"{{"metadata":{{"labels":{{"n":"{}"}}}}}}"#, selector.replace(|c: char| !c.is_ascii_alphanumeric(), "")), &[]).await.unwrap();
-            assert_eq!(told(&mut watch).await, "MODIFIED a", "{selector}: b is not of its concern any more");
+            assert_eq!(next_change(&mut watch).await, "MODIFIED a", "{selector}: b is not of its concern any more");
         }
     }
 
@@ -112,11 +112,11 @@ on_both_storages! {
         assert_eq!(meta(&bookmark).annotations["k8s.io/initial-events-end"], "true");
         assert_eq!(version(&bookmark), version(&b));
         client.create(gpu("c")).await.unwrap();
-        assert_eq!(told(&mut watch).await, "ADDED c");
+        assert_eq!(next_change(&mut watch).await, "ADDED c");
 
         let mut watch = client.watch(opts(Some(false), "NotOlderThan")).await.unwrap();
         client.create(gpu("d")).await.unwrap();
-        assert_eq!(told(&mut watch).await, "ADDED d", "nothing of before");
+        assert_eq!(next_change(&mut watch).await, "ADDED d", "nothing of before");
         refused(client.watch(opts(Some(true), "")).await, Code::InvalidArgument, "NotOlderThan");
         refused(client.watch(opts(Some(true), "Exact")).await, Code::InvalidArgument, "NotOlderThan");
         refused(client.watch(opts(None, "NotOlderThan")).await, Code::InvalidArgument, "sendInitialEvents");
@@ -163,7 +163,7 @@ on_both_storages! {
         let mut inside = gpu("b");
         inside.object_meta.as_mut().unwrap().namespace = Some("one".into());
         client.create(inside).await.unwrap();
-        assert_eq!(told(&mut watch).await, "ADDED b");
+        assert_eq!(next_change(&mut watch).await, "ADDED b");
     }
 
     async fn watch_from_a_future_version_is_out_of_range(f: Fixture) {
@@ -196,7 +196,7 @@ async fn compacted(storage: Storage) {
         number += 1;
         let patch = format!(r#"{{"metadata":{{"labels":{{"n":"{number}"}}}}}}"#);
         client.patch("a", MERGE_PATCH, &patch, &[]).await.unwrap();
-        assert_eq!(told(&mut open).await, "MODIFIED a", "an open watch is not affected");
+        assert_eq!(next_change(&mut open).await, "MODIFIED a", "an open watch is not affected");
         match client.watch(from(&old)).await {
             Err(status) => {
                 refused(Err::<(), _>(status), Code::OutOfRange, "compacted");

@@ -125,9 +125,9 @@ async fn idle_watch_with_progress_notify_gets_progress() {
     watch.create(WatchCreateRequest { progress_notify: true, ..prefix("a", "b") }).await;
     let revision = put(&mut client, "elsewhere", "x").await;
     loop {
-        let told = watch.next().await;
-        assert!(told.events.is_empty() && told.watch_id == 0);
-        let reached = told.header.unwrap().revision;
+        let response = watch.next().await;
+        assert!(response.events.is_empty() && response.watch_id == 0);
+        let reached = response.header.unwrap().revision;
         assert!(reached >= 1, "progress is never 0");
         if reached == revision {
             break;

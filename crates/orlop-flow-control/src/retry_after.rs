@@ -1,4 +1,4 @@
-//! The delay that clients of an overloaded level are told.
+//! The delay that clients of an overloaded level are delays.
 //!
 //! As TCP does: doubled when many requests were rejected in the last interval, decreased by one second when few were.
 
@@ -64,14 +64,14 @@ mod tests {
     #[test]
     fn delay_doubles_under_load_and_falls_by_a_second() {
         let mut delay = RetryAfter::default();
-        let mut told = Vec::new();
+        let mut delays = Vec::new();
         for second in 0..20 {
             for _ in 0..50 {
                 delay.reject(second);
             }
-            told.push(delay.seconds);
+            delays.push(delay.seconds);
         }
-        assert_eq!(told[..8], [1, 2, 2, 4, 4, 4, 4, 8]);
+        assert_eq!(delays[..8], [1, 2, 2, 4, 4, 4, 4, 8]);
         assert_eq!(delay.reject(40), 15);
         for second in 41..400 {
             assert!(delay.reject(second * 60) <= 15);

@@ -66,13 +66,13 @@ fn ten_thousand_idle_watches_cost_a_few_kilobytes_each() {
     connections.push(first);
     server.kubectl(&["create", "configmap", "news"]);
     for peer in &mut connections {
-        let mut told = HashSet::new();
+        let mut notified = HashSet::new();
         let all = peer.until(|frame| {
             if frame.kind == DATA && frame.payload.starts_with(b"{\"type\":\"ADDED\"") {
-                told.insert(frame.stream);
+                notified.insert(frame.stream);
             }
-            told.len() == STREAMS
+            notified.len() == STREAMS
         });
-        assert!(all.expect("events"), "only {} watches were told", told.len());
+        assert!(all.expect("events"), "only {} watches were notified", notified.len());
     }
 }

@@ -271,7 +271,8 @@ impl Transport {
         response.map(|body| AnswerBody { body, kept })
     }
 
-    fn keep(&self, origin: Origin, connection: Connection) {
+    /// Returns a connection to the pool.
+    fn release(&self, origin: Origin, connection: Connection) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() == IDLE_MAX {
             idle.swap_remove(0);
@@ -288,7 +289,7 @@ impl Transport {
         let (parts, body) = response.into_parts();
         let body = Limited::new(body, self.answer_bytes_max).collect().await;
         let body = body.map_err(|error| Failure::Answered(self.unread(&*error)))?.to_bytes();
-        self.keep(origin.clone(), connection);
+        self.release(origin.clone(), connection);
         Ok(Answer { status: parts.status, headers: parts.headers, body })
     }
 
@@ -345,7 +346,7 @@ impl Body for AnswerBody {
         if let Poll::Ready(None) = polled
             && let Some((transport, origin, connection)) = self.kept.take()
         {
-            transport.keep(origin, connection);
+            transport.release(origin, connection);
         }
         polled
     }

@@ -81,19 +81,19 @@ pub(crate) fn declare(f: &mut Functions) {
         _ => Err(EvalError::no_such_overload()),
     });
     let named: [(&str, crate::functions::Builtin); 13] = [
-        ("dns1123Label", |_, _| known("dns1123Label")),
-        ("dns1123Subdomain", |_, _| known("dns1123Subdomain")),
-        ("dns1035Label", |_, _| known("dns1035Label")),
-        ("qualifiedName", |_, _| known("qualifiedName")),
-        ("dns1123LabelPrefix", |_, _| known("dns1123LabelPrefix")),
-        ("dns1123SubdomainPrefix", |_, _| known("dns1123SubdomainPrefix")),
-        ("dns1035LabelPrefix", |_, _| known("dns1035LabelPrefix")),
-        ("labelValue", |_, _| known("labelValue")),
-        ("uri", |_, _| known("uri")),
-        ("uuid", |_, _| known("uuid")),
-        ("byte", |_, _| known("byte")),
-        ("date", |_, _| known("date")),
-        ("datetime", |_, _| known("datetime")),
+        ("dns1123Label", |_, _| named("dns1123Label")),
+        ("dns1123Subdomain", |_, _| named("dns1123Subdomain")),
+        ("dns1035Label", |_, _| named("dns1035Label")),
+        ("qualifiedName", |_, _| named("qualifiedName")),
+        ("dns1123LabelPrefix", |_, _| named("dns1123LabelPrefix")),
+        ("dns1123SubdomainPrefix", |_, _| named("dns1123SubdomainPrefix")),
+        ("dns1035LabelPrefix", |_, _| named("dns1035LabelPrefix")),
+        ("labelValue", |_, _| named("labelValue")),
+        ("uri", |_, _| named("uri")),
+        ("uuid", |_, _| named("uuid")),
+        ("byte", |_, _| named("byte")),
+        ("date", |_, _| named("date")),
+        ("datetime", |_, _| named("datetime")),
     ];
     for (name, run) in named {
         let name = format!("format.{name}");
@@ -105,7 +105,7 @@ fn find<'a>(name: &str) -> Option<Value<'a>> {
     FORMATS.iter().find(|format| format.name == name).map(|format| Value::Opaque(Opaque::Format(format)))
 }
 
-fn known<'a>(name: &str) -> EvalResult<'a> {
+fn named<'a>(name: &str) -> EvalResult<'a> {
     find(name).ok_or_else(EvalError::no_such_overload)
 }
 

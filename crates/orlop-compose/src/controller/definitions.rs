@@ -419,7 +419,7 @@ impl Controller {
                         let count = held.len();
                         let kind = &spec.schema.kind;
                         let mut report = Report::new(&definition);
-                        report.keep(&definition);
+                        report.restore(&definition);
                         let wait = match policy {
                             DeletionPolicy::Drain => format!("{count} instances of {kind} are being deleted"),
                             _ => format!(
@@ -470,8 +470,8 @@ impl Report {
         }
     }
 
-    /// Keeps the graph that was reported before.
-    fn keep(&mut self, definition: &Json) {
+    /// Restores the graph that was reported before.
+    fn restore(&mut self, definition: &Json) {
         self.order = definition.pointer("/status/topologicalOrder").cloned().unwrap_or_default();
         self.resources = definition.pointer("/status/resources").cloned().unwrap_or_default();
     }

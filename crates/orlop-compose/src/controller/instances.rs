@@ -176,7 +176,7 @@ impl Work<'_> {
         {
             self.shrink(&mut inventory, &pass).await?;
         }
-        // Members that are neither wished for nor gone are watched too.
+        // Members that are neither desired nor gone are watched too.
         for (key, member) in &context.members {
             if !children.contains_key(key) {
                 children.insert(key.clone(), Child { version: super::apply::version_of(member), applied: 0 });
@@ -340,7 +340,7 @@ impl Work<'_> {
         grown
     }
 
-    /// Deletes members that nobody wishes for any more, higher waves first.
+    /// Deletes members that are no longer desired, higher waves first.
     async fn prune(&self, context: &Context, pass: &Pass) -> Result<Pruned> {
         let mut waves: BTreeMap<usize, Vec<(&ChildKey, &Json)>> = BTreeMap::new();
         for (key, member) in &context.members {

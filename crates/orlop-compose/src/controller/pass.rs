@@ -65,7 +65,7 @@ impl NodeState {
         matches!(self, Self::Failed(_, true) | Self::Deleting(_, false))
     }
 
-    /// Returns true if the node's wishes are known: objects of it that are not wished for can go.
+    /// Returns true if the node's desired objects are known: others of it can be pruned.
     pub(super) fn is_resolved(&self) -> bool {
         matches!(self, Self::Skipped | Self::Synced | Self::NotReady(_))
     }
@@ -321,27 +321,24 @@ impl Pass {
 
 /// Collects members as the state of nodes that are not reached yet, so that their status fields stay.
 fn observe_members(context: &Context) -> Vec<Option<Json>> {
-    let of_node = |id: &str| {
-        let label = |object: &Json, key: &str| {
-            object.pointer("/metadata/labels").and_then(|labels| labels.get(key)?.as_str()).map(str::to_owned)
-        };
-        let mut found: Vec<&Json> = context
-            .members
-            .values()
-            .filter(|member| label(member, names::NODE_ID).as_deref() == Some(id))
-            .collect();
-        found.sort_by_key(|member| {
-            label(member, names::COLLECTION_INDEX).and_then(|index| index.parse::<usize>().ok()).unwrap_or(0)
-        });
-        found
-    };
-    let observe = |node: &crate::graph::Node| match node.role {
-        Role::Single => of_node(&node.id).first().map(|object| (*object).clone()),
-        Role::Collection => {
-            let found: Vec<Json> = of_node(&node.id).into_iter().cloned().collect();
-            (!found.is_empty()).then_some(Json::Array(found))
+    let mut of_nodes: HashMap<&str, Vec<(usize, &Json)>> = HashMap::new();
+    for member in context.members.values() {
+        let labels = member.pointer("/metadata/labels");
+        let label = |key: &str| labels.and_then(|labels| labels.get(key)?.as_str());
+        if let Some(id) = label(names::NODE_ID) {
+            let index = label(names::COLLECTION_INDEX).and_then(|index| index.parse().ok()).unwrap_or(0);
+            of_nodes.entry(id).or_default().push((index, member));
         }
-        Role::ExternalName | Role::ExternalSelector => None,
+    }
+    let mut observe = |node: &crate::graph::Node| {
+        let mut found = of_nodes.remove(node.id.as_str())?;
+        found.sort_by_key(|(index, _)| *index);
+        let mut objects = found.into_iter().map(|(_, object)| object.clone());
+        match node.role {
+            Role::Single => objects.next(),
+            Role::Collection => Some(Json::Array(objects.collect())),
+            Role::ExternalName | Role::ExternalSelector => None,
+        }
     };
-    context.graph.nodes.iter().map(observe).collect()
+    context.graph.nodes.iter().map(&mut observe).collect()
 }

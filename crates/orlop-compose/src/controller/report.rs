@@ -218,7 +218,7 @@ impl Controller {
             instance["status"] = status.clone();
             match self.cluster.replace_status(resource, &instance).await {
                 Ok(written) => {
-                    self.tell(resource, &before, &written);
+                    self.observe_transition(resource, &before, &written);
                     return Ok(written);
                 }
                 Err(error) if code(&error) == Some(404) => break,
@@ -239,7 +239,7 @@ impl Controller {
     }
 
     /// Counts a change of state, and records changes of conditions where that is asked for.
-    fn tell(&self, resource: &Resource, before: &Json, written: &Json) {
+    fn observe_transition(&self, resource: &Resource, before: &Json, written: &Json) {
         let gvr = resource.to_string();
         let state = |status: &Json| status.get("state").and_then(Json::as_str).unwrap_or_default().to_owned();
         let (from, to) = (state(before), state(&written["status"]));

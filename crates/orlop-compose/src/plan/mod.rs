@@ -349,7 +349,7 @@ fn waiting(instance: &Json) -> Vec<String> {
     nodes.collect()
 }
 
-/// Members that the graph no longer wishes for.
+/// Members that the graph no longer desires.
 async fn deletions(
     cluster: &Cluster,
     id: &str,

@@ -202,7 +202,7 @@ pub(super) fn scores(
                     weigh(&mut by_domain, info, &term.topology_key, weight);
                 }
             }
-            // The affinity that an existing pod requires is a wish of weight 1 for the new one.
+            // The affinity that an existing pod requires is a preference of weight 1 for the new one.
             for term in required_affinity(&other.pod) {
                 if term.matches(&pod.pod, namespaces) {
                     weigh(&mut by_domain, info, &term.topology_key, 1);

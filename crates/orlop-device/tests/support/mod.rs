@@ -208,7 +208,7 @@ pub(crate) async fn event(watch: &mut Streaming<WatchGpusResponse>) -> (String, 
 }
 
 /// The next event that is no bookmark, as text: "ADDED a".
-pub(crate) async fn told(watch: &mut Streaming<WatchGpusResponse>) -> String {
+pub(crate) async fn next_change(watch: &mut Streaming<WatchGpusResponse>) -> String {
     loop {
         let (kind, name, _) = event(watch).await;
         if kind != "BOOKMARK" {

@@ -71,7 +71,7 @@ pub(super) async fn ensure(chain: &Chain) -> Result<(), BootstrapError> {
 }
 
 /// Creates and updates the default objects, and removes those that are defaults no more.
-pub(super) async fn keep(chain: &Chain) -> Result<(), BootstrapError> {
+pub(super) async fn reconcile(chain: &Chain) -> Result<(), BootstrapError> {
     let existing = existing(chain).await?;
     ensure_among(chain, &existing).await?;
     for object in existing.iter().filter(|object| is_unwanted(object)) {

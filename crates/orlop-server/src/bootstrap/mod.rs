@@ -161,7 +161,7 @@ async fn reconcile_forever(chain: Chain, address: Advertised, ca: String) {
         tokio::time::sleep(RECONCILE_INTERVAL).await;
         let ensured = async {
             ensure_namespaces(&chain).await?;
-            flow_control::keep(&chain).await?;
+            flow_control::reconcile(&chain).await?;
             ensure(&chain, address, &ca).await
         };
         if let Err(error) = ensured.await {

@@ -15,7 +15,7 @@ pub(crate) fn of(query: &Query) -> Result<Duration, Status> {
     match query.get("timeout").filter(|text| !text.is_empty()) {
         None => Ok(LIMIT_MAX),
         Some(text) => match go_duration(text) {
-            // Zero means no wish, as in Kubernetes.
+            // Zero means no timeout, as in Kubernetes.
             Ok(Duration::ZERO) => Ok(LIMIT_MAX),
             Ok(asked) => Ok(asked.min(LIMIT_MAX)),
             Err(why) => Err(Status::bad_request(format!(

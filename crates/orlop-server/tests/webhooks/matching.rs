@@ -4,10 +4,10 @@ use serde_json::json;
 
 use super::*;
 
-/// Returns the kinds and resources that webhooks were told since the last call.
-fn told(hook: &Hook) -> Vec<String> {
+/// Returns the kinds and resources that webhooks were called with since the last call.
+fn requests(hook: &Hook) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let told = |review: &Value| {
+    let requests = |review: &Value| {
         let request = &review["request"];
         let part = |field: &str, name: &str| {
             format!(
@@ -24,7 +24,7 @@ fn told(hook: &Hook) -> Vec<String> {
             part("kind", "kind"),
         )
     };
-    hook.take_reviews().iter().map(told).collect()
+    hook.take_reviews().iter().map(requests).collect()
 }
 
 #[tokio::test]
@@ -43,7 +43,7 @@ async fn events_are_seen_in_the_version_of_the_rule() {
     let path = "/api/v1/namespaces/default/events";
     let (code, made) = call(&chain, "POST", path, Some(&event)).await;
     assert_eq!((code, &made["message"]), (201, &json!("patched")), "{made}");
-    assert_eq!(told(&hook), ["CREATE /v1 events as events.k8s.io/v1 Event"]);
+    assert_eq!(requests(&hook), ["CREATE /v1 events as events.k8s.io/v1 Event"]);
     assert_eq!(call(&chain, "DELETE", &format!("{MUTATING}/c"), None).await.0, 200);
     events["matchPolicy"] = "Exact".into();
     configure(&chain, MUTATING, "c", &[events]).await;
@@ -85,7 +85,7 @@ async fn custom_resources_are_seen_in_the_version_of_the_rule() {
         (201, &json!({"size": 2}), &json!("example.com/v2"))
     );
     let expected = "CREATE example.com/v2 widgets as example.com/v1 Widget";
-    assert_eq!(told(&hook), [expected, expected]);
+    assert_eq!(requests(&hook), [expected, expected]);
 }
 
 #[tokio::test]

@@ -15,8 +15,8 @@ async fn observer(chain: &Chain) -> Hook {
 }
 
 /// Returns operation, resource, subresource, kind, name, and kinds of the objects.
-fn told(hook: &Hook) -> Vec<String> {
-    let told = |review: &Value| {
+fn requests(hook: &Hook) -> Vec<String> {
+    let requests = |review: &Value| {
         let request = &review["request"];
         let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
         format!(
@@ -32,7 +32,7 @@ fn told(hook: &Hook) -> Vec<String> {
             text(&request["oldObject"]["kind"]),
         )
     };
-    hook.take_reviews().iter().map(told).collect()
+    hook.take_reviews().iter().map(requests).collect()
 }
 
 #[tokio::test]
@@ -44,7 +44,7 @@ async fn scale_and_status_have_their_kinds() {
         "spec": {"replicas": 1, "selector": {"matchLabels": {"a": "b"}},
             "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
     assert_eq!(call(&chain, "POST", deployments, Some(&deployment)).await.0, 201);
-    assert_eq!(told(&hook), ["CREATE deployments/- apps/Deployment d default Deployment -"]);
+    assert_eq!(requests(&hook), ["CREATE deployments/- apps/Deployment d default Deployment -"]);
     let (code, scale) = call(&chain, "GET", &format!("{deployments}/d/scale"), None).await;
     assert_eq!(code, 200);
     let mut scale = scale;
@@ -58,11 +58,14 @@ async fn scale_and_status_have_their_kinds() {
         allow(review)
     });
     assert_eq!(call(&chain, "PUT", &format!("{deployments}/d/scale"), Some(&scale)).await.0, 200);
-    assert_eq!(told(&hook), ["UPDATE deployments/scale autoscaling/Scale d default Scale Scale"]);
+    assert_eq!(requests(&hook), ["UPDATE deployments/scale autoscaling/Scale d default Scale Scale"]);
     hook.answers(allow);
     let status = json!({"status": {"observedGeneration": 1}});
     assert_eq!(call(&chain, "PATCH", &format!("{deployments}/d/status"), Some(&status)).await.0, 200);
-    assert_eq!(told(&hook), ["UPDATE deployments/status apps/Deployment d default Deployment Deployment"]);
+    assert_eq!(
+        requests(&hook),
+        ["UPDATE deployments/status apps/Deployment d default Deployment Deployment"]
+    );
 }
 
 #[tokio::test]
@@ -101,7 +104,7 @@ async fn pods_are_bound_evicted_and_deleted_with_reviews() {
         "deleteOptions": {"gracePeriodSeconds": 0}});
     assert_eq!(call(&chain, "POST", &format!("{pods}/p/eviction"), Some(&eviction)).await.0, 201);
     assert_eq!(
-        told(&hook),
+        requests(&hook),
         [
             "CREATE pods/- /Pod p default Pod -",
             "CREATE pods/binding /Binding p default Binding -",
@@ -118,9 +121,12 @@ async fn collections_are_deleted_with_a_review_for_each_object() {
     }
     let hook = observer(&chain).await;
     assert_eq!(call(&chain, "DELETE", MAPS, None).await.0, 200);
-    let told = told(&hook);
-    assert_eq!(told.len(), 2);
-    assert!(told.iter().all(|it| it == "DELETE configmaps/- /ConfigMap - default - ConfigMap"), "{told:?}");
+    let requests = requests(&hook);
+    assert_eq!(requests.len(), 2);
+    assert!(
+        requests.iter().all(|it| it == "DELETE configmaps/- /ConfigMap - default - ConfigMap"),
+        "{requests:?}"
+    );
 }
 
 #[tokio::test]
@@ -129,7 +135,7 @@ async fn namespace_is_in_itself() {
     let hook = observer(&chain).await;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}});
     assert_eq!(call(&chain, "POST", "/api/v1/namespaces", Some(&namespace)).await.0, 201);
-    assert_eq!(told(&hook), ["CREATE namespaces/- /Namespace team team Namespace -"]);
+    assert_eq!(requests(&hook), ["CREATE namespaces/- /Namespace team team Namespace -"]);
 }
 
 #[tokio::test]
@@ -141,5 +147,5 @@ async fn generated_names_are_known_once_they_are_validated() {
     let (code, made) = call(&chain, "POST", MAPS, Some(&map)).await;
     assert_eq!(code, 201);
     let name = made["metadata"]["name"].as_str().unwrap();
-    assert_eq!(told(&hook), [format!("CREATE configmaps/- /ConfigMap {name} default ConfigMap -")]);
+    assert_eq!(requests(&hook), [format!("CREATE configmaps/- /ConfigMap {name} default ConfigMap -")]);
 }
