@@ -5,7 +5,7 @@
 //!
 //! Authorization comes before intake, so that nobody unauthorized can fill it.
 
-use std::{convert::Infallible, net::IpAddr, sync::Arc, time::Instant};
+use std::{convert::Infallible, net::IpAddr, pin::pin, sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use futures_util::{FutureExt, future::BoxFuture};
@@ -285,88 +285,92 @@ impl Chain {
             parts.extensions.insert(Deadline(Instant::now() + *limit));
         }
         let mut class = None;
-        let (answered, panic) = panic_guard::guard(async {
-            let auditing = Auditing {
-                auditor: self.auditor.as_ref(),
-                parts: &parts,
-                peer: connection.peer,
-                behind_barrier: connection.behind_barrier,
-            };
-            let limit = limit.inspect_err(|_| record.refuse(&auditing, &attributes))?;
-            let work = async {
-                let path = parts.uri.path();
-                let authenticated =
-                    authentication::authenticate(access, &presented, &connection.client, path, &warnings)
-                        .await
-                        .inspect_err(|_| record.refuse(&auditing, &attributes))?;
-                attributes.user = authenticated.user;
-                span = trace::start(self.tracer.as_ref(), &parts, &attributes, record.started());
-                let active = span.as_ref().map(Span::active);
-                let work = async {
-                    record.receive(&auditing, &attributes).await?;
-                    if let Some(audit) = record.context() {
-                        let annotations = authenticated.annotations.into_iter();
-                        annotations.for_each(|(key, value)| audit.annotate(key, value));
-                    }
-                    impersonation::impersonate(access, &mut attributes, &presented.impersonation).await?;
-                    record.impersonate(&attributes.user);
-                    let metrics = &self.authorization_metrics;
-                    let authorized =
-                        authorization::authorize(&access.authorizer, metrics, &attributes, &mut record);
-                    in_span("authorization", Vec::new, authorized).await?;
-                    // An extension API server reads the body itself, as it arrives.
-                    let (read, unread) = match &remote {
-                        None => (Some(self.intake.read(incoming, connection.intake.as_ref()).await?), None),
-                        Some(_) => (None, Some(incoming)),
-                    };
-                    body_is_unread = false;
-                    let arrived = Arrived {
-                        attributes: &attributes,
-                        path,
-                        query: &query,
-                        origin: connection.origin(),
-                        started: record.started(),
-                        limit,
-                    };
-                    let admitted = flow_control::admit(&self.endpoints.cluster.flow_control, arrived);
-                    let permit;
-                    (permit, class) = in_span("flow control", Vec::new, admitted).await;
-                    let permit = match permit {
-                        Ok(permit) => permit,
-                        Err(rejected) => return Ok(rejected.response()),
-                    };
-                    if let (Some(remote), Some(incoming)) = (&remote, unread) {
-                        let received = Received {
-                            method: &parts.method,
-                            uri: &parts.uri,
-                            headers: &parts.headers,
-                            extensions: &parts.extensions,
-                            peer: connection.peer,
-                            user: &attributes.user,
-                            audit_id: record.id(),
-                            limit: (!is_long_running).then_some(limit),
-                        };
-                        // Boxed: a request that is answered here should not be larger for it.
-                        let response = Box::pin(aggregation::forward(remote, received, incoming)).await;
-                        return Ok(permit.hold(response));
-                    }
-                    let bytes = read.as_ref().map(|body| body.bytes.clone()).unwrap_or_default();
-                    let (warnings, audit) = (warnings.clone(), record.context());
-                    let answered =
-                        routes::route(&self.endpoints, &parts, attributes, query, bytes, warnings, audit)
-                            .await;
-                    drop(read);
-                    answered.map(|response| permit.hold(response))
+        // Filters get futures that are pinned already: each move of one copies all of it.
+        let (answered, panic) = {
+            let guarded = pin!(async {
+                let auditing = Auditing {
+                    auditor: self.auditor.as_ref(),
+                    parts: &parts,
+                    peer: connection.peer,
+                    behind_barrier: connection.behind_barrier,
                 };
-                match active {
-                    None => work.await,
-                    // Boxed: a request that is not traced should not be larger for it.
-                    Some(active) => active.scope(Box::pin(work)).await,
-                }
-            };
-            deadline::within(limit, work).await
-        })
-        .await;
+                let limit = limit.inspect_err(|_| record.refuse(&auditing, &attributes))?;
+                let work = pin!(async {
+                    let path = parts.uri.path();
+                    let authenticated =
+                        authentication::authenticate(access, &presented, &connection.client, path, &warnings)
+                            .await
+                            .inspect_err(|_| record.refuse(&auditing, &attributes))?;
+                    attributes.user = authenticated.user;
+                    span = trace::start(self.tracer.as_ref(), &parts, &attributes, record.started());
+                    let active = span.as_ref().map(Span::active);
+                    let work = pin!(async {
+                        record.receive(&auditing, &attributes).await?;
+                        if let Some(audit) = record.context() {
+                            let annotations = authenticated.annotations.into_iter();
+                            annotations.for_each(|(key, value)| audit.annotate(key, value));
+                        }
+                        impersonation::impersonate(access, &mut attributes, &presented.impersonation).await?;
+                        record.impersonate(&attributes.user);
+                        let metrics = &self.authorization_metrics;
+                        let authorized =
+                            authorization::authorize(&access.authorizer, metrics, &attributes, &mut record);
+                        in_span("authorization", Vec::new, authorized).await?;
+                        // An extension API server reads the body itself, as it arrives.
+                        let (read, unread) = match &remote {
+                            None => {
+                                (Some(self.intake.read(incoming, connection.intake.as_ref()).await?), None)
+                            }
+                            Some(_) => (None, Some(incoming)),
+                        };
+                        body_is_unread = false;
+                        let arrived = Arrived {
+                            attributes: &attributes,
+                            path,
+                            query: &query,
+                            origin: connection.origin(),
+                            started: record.started(),
+                            limit,
+                        };
+                        let admitted = flow_control::admit(&self.endpoints.cluster.flow_control, arrived);
+                        let permit;
+                        (permit, class) = in_span("flow control", Vec::new, admitted).await;
+                        let permit = match permit {
+                            Ok(permit) => permit,
+                            Err(rejected) => return Ok(rejected.response()),
+                        };
+                        if let (Some(remote), Some(incoming)) = (&remote, unread) {
+                            let received = Received {
+                                method: &parts.method,
+                                uri: &parts.uri,
+                                headers: &parts.headers,
+                                extensions: &parts.extensions,
+                                peer: connection.peer,
+                                user: &attributes.user,
+                                audit_id: record.id(),
+                                limit: (!is_long_running).then_some(limit),
+                            };
+                            // Boxed: a request that is answered here should not be larger for it.
+                            let response = Box::pin(aggregation::forward(remote, received, incoming)).await;
+                            return Ok(permit.hold(response));
+                        }
+                        let bytes = read.as_ref().map(|body| body.bytes.clone()).unwrap_or_default();
+                        let (warnings, audit) = (warnings.clone(), record.context());
+                        let answered =
+                            routes::route(&self.endpoints, &parts, attributes, query, bytes, warnings, audit)
+                                .await;
+                        drop(read);
+                        answered.map(|response| permit.hold(response))
+                    });
+                    match active {
+                        None => work.await,
+                        Some(active) => active.scope(work).await,
+                    }
+                });
+                deadline::within(limit, work).await
+            });
+            panic_guard::guard(guarded).await
+        };
         drop(in_flight);
         if let Err(status) = &answered {
             record.fail(status, panic.as_deref());

@@ -111,7 +111,7 @@ async fn serve_connection_with(
     let goaway = chain.sends_goaway().then(tokio::sync::Notify::new);
     let state = Arc::new(ConnectionState { client, intake, peer, goaway, behind_barrier });
     let closing = chain.cluster().closing();
-    let requests = state.clone();
+    let (chain, requests) = (Arc::new(chain), state.clone());
     let service = service_fn(move |request: http::Request<Incoming>| {
         let (chain, state) = (chain.clone(), requests.clone());
         async move { Ok::<_, Infallible>(chain.answer_on(&state, request.map(RequestBody::Incoming)).await) }

@@ -3,6 +3,7 @@
 use std::{
     borrow::Cow,
     fmt,
+    pin::pin,
     sync::Arc,
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
@@ -219,6 +220,8 @@ pub async fn in_span<F: Future>(
     attributes: impl FnOnce() -> Vec<(&'static str, Value)>,
     work: F,
 ) -> F::Output {
+    // Pinned here: each move of a future copies all of it.
+    let work = pin!(work);
     let Some(active) = current() else { return work.await };
     let mut span = active.child(name, Instant::now());
     for (key, value) in attributes() {
