@@ -166,7 +166,10 @@ mod tests {
             (json!({"spec": {"replicas": 1.5}}), "cannot convert float64 to int32"),
             (json!({"spec": {"paused": 1}}), "unrecognized type: bool"),
             (json!({"spec": {"template": false}}), "cannot restore struct from: bool"),
-            (json!({"spec": {"template": {"spec": {"containers": "a"}}}}), "cannot restore slice from string"),
+            (
+                json!({"spec": {"template": {"spec": {"containers": "a"}}}}),
+                "cannot restore slice from string",
+            ),
             (
                 json!({"spec": {"template": {"spec": {"restartPolicy": 1}}}}),
                 "cannot convert int64 to v1.RestartPolicy",
@@ -186,14 +189,16 @@ mod tests {
             error(("", "v1", "Secret"), json!({"data": {"a": "!"}})),
             "error decoding from json: illegal base64 data at input byte 0"
         );
-        assert_eq!(error(("", "v1", "Secret"), json!({"data": {"a": true}})), "cannot restore slice from bool");
+        assert_eq!(
+            error(("", "v1", "Secret"), json!({"data": {"a": true}})),
+            "cannot restore slice from bool"
+        );
     }
 
     #[test]
     fn floats_without_a_fraction_are_integers() {
         let schema = builtin::type_of("apps", "v1", "Deployment").unwrap().schema();
-        let mut value =
-            json!({"spec": {"replicas": 2.0, "strategy": {"rollingUpdate": {"maxSurge": 1.0, "maxUnavailable": "1%"}}}});
+        let mut value = json!({"spec": {"replicas": 2.0, "strategy": {"rollingUpdate": {"maxSurge": 1.0, "maxUnavailable": "1%"}}}});
         convert_types(&mut value, schema).unwrap();
         assert_eq!(
             value,
