@@ -143,7 +143,11 @@ async fn malformed_patch_errors_match_go() {
 async fn type_errors_of_strategic_merge_patches_match_kubernetes() {
     let chain = with_objects().await;
     for (body, quoted, why) in [
-        ("{\"metadata\":{\"labels\":\"x\"}}", "map[metadata:map[labels:x]]", "cannot restore map from string"),
+        (
+            "{\"metadata\":{\"labels\":\"x\"}}",
+            "map[metadata:map[labels:x]]",
+            "cannot restore map from string",
+        ),
         ("{\"metadata\":[1]}", "map[metadata:[1]]", "cannot restore struct from: slice"),
         ("{\"data\":[]}", "map[data:[]]", "cannot restore map from slice"),
         ("{\"data\":{\"a\":1}}", "map[data:map[a:1]]", "cannot convert int64 to string"),
