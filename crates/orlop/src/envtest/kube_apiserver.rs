@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, bail};
 use orlop_server::storage::service_ranges::ServiceRanges;
 
-use super::{flags::Flags, help_of, serving_pair};
+use super::{flags::Flags, help_of, serving_pair, version};
 
 pub(super) const NAME: &str = "kube-apiserver";
 
@@ -69,6 +69,9 @@ pub(super) fn translate(mut flags: Flags) -> anyhow::Result<Vec<String>> {
     own.push(format!("--listen={}", SocketAddr::new(address, port)));
     if !flags.has("controllers") {
         own.push("--controllers=-*".to_owned());
+    }
+    if !flags.has(version::REPORTED) {
+        own.push(format!("--{}={}", version::REPORTED, version::plain()));
     }
     if let Some(folder) = flags.take("cert-dir")
         && !flags.has("tls-cert-file")

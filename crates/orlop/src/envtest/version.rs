@@ -7,7 +7,13 @@ use orlop_server::version::Version;
 use super::flags::Flags;
 
 /// Flag of `orlop serve`.
-const REPORTED: &str = "reported-version";
+pub(super) const REPORTED: &str = "reported-version";
+
+/// Returns the version without a suffix, `v1.37.1`. It is reported unless told otherwise, as some clients compare it with
+/// their own (`kubectl --match-server-version`).
+pub(super) fn plain() -> String {
+    format!("v{}", kubernetes_version())
+}
 
 /// Returns the text to print if a version was asked for. `--version=vX.Y.Z…` becomes a flag of `orlop serve`.
 pub(super) fn asked(flags: &mut Flags) -> anyhow::Result<Option<String>> {
@@ -18,7 +24,7 @@ pub(super) fn asked(flags: &mut Flags) -> anyhow::Result<Option<String>> {
     let default = Version::default();
     match value.as_deref() {
         None | Some("true" | "1" | "t" | "T" | "TRUE" | "True") => {
-            Ok(Some(format!("Kubernetes v{}", kubernetes_version())))
+            Ok(Some(format!("Kubernetes {}", plain())))
         }
         Some("false" | "0" | "f" | "F" | "FALSE" | "False") => Ok(None),
         Some("raw") => Ok(Some(default.raw())),
