@@ -89,6 +89,15 @@ pub fn type_name(value: &Value) -> &'static str {
     }
 }
 
+/// `reflect.Kind` of an untyped value.
+pub fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Array(_) => "slice",
+        Value::Object(_) => "map",
+        other => type_name(other),
+    }
+}
+
 /// `%v` of a number: integers plain, floats as Go's `'g'` with the shortest digits.
 pub fn number(number: &serde_json::Number) -> String {
     if let Some(integer) = number.as_i64() {
@@ -126,6 +135,7 @@ mod tests {
             ("a", r#""a""#),
             ("a\"b\\", r#""a\"b\\""#),
             ("\n\t\u{1}", r#""\n\t\x01""#),
+            ("\u{7}\u{8}\u{b}\u{c}", r#""\a\b\v\f""#),
             ("é世", "\"é世\""),
             ("\u{feff}", r#""\ufeff""#),
             ("\u{7f}", r#""\x7f""#),

@@ -10,9 +10,11 @@
 //! All of it is committed, so that every build has it and none can come out empty.
 
 mod discovery;
+mod enums;
 mod go_types;
 mod modules;
 mod openapi;
+mod operations;
 mod protobuf;
 
 use std::{
@@ -53,13 +55,17 @@ fn generate_kinds() -> Result<()> {
     let api = root().join("crates/orlop-api/data");
     let server = root().join("crates/orlop-server/data");
 
-    let schemas = openapi::read(&modules.kubernetes.join("api/openapi-spec/v3"))?;
+    let documents = modules.kubernetes.join("api/openapi-spec/v3");
+    let schemas = openapi::read(&documents)?;
+    let published = modules.kubernetes.join("pkg/generated/openapi/zz_generated.openapi.go");
+    let enums = enums::read(&published, schemas.type_names())?;
+    let descriptions = schemas.descriptions_table(&enums) + &operations::descriptions(&documents)?;
     let go_types = go_types::read(&modules, schemas.type_names())?;
     write(&api.join("resources.tsv"), discovery::table(&modules.kubernetes.join("api/discovery"))?)?;
     write(&api.join("types.tsv"), schemas.types_table(&go_types))?;
     write(&api.join("go.tsv"), schemas.go_table(&go_types))?;
     write(&api.join("protobuf.tsv"), schemas.protobuf_table(&go_types))?;
-    write(&server.join("descriptions.tsv.gz"), compress(&schemas.descriptions_table())?)?;
+    write(&server.join("descriptions.tsv.gz"), compress(&descriptions)?)?;
     write(&api.join("kubernetes-version"), format!("{KUBERNETES}\n"))
 }
 

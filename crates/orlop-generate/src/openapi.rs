@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
-use crate::go_types::GoTypes;
+use crate::{enums::Enums, go_types::GoTypes};
 
 const TYPES_HEADER: &str = "type\tfield\tproto\tjson_type\trequired\tlist_type\tlist_map_keys\
                             \tpatch_merge_key\tpatch_strategy\tmap_type\tdefault\tother\n";
@@ -172,13 +172,20 @@ impl Schemas {
         table
     }
 
-    /// Returns the description of every type and field, as a JSON string.
-    pub(crate) fn descriptions_table(&self) -> String {
+    /// Returns the description of every type and field, as a JSON string, and the values of enumerations: as the type
+    /// `enum TYPE`, whose fields end with `[]` if the values are those of items.
+    pub(crate) fn descriptions_table(&self, enums: &Enums) -> String {
         let described = self.fields().filter_map(|(name, field, schema, _)| {
-            let description = schema.get("description")?;
+            let enumeration = enums.get(&(name.to_owned(), field.to_owned()));
+            let explained = enumeration.and_then(|one| one.description.clone()).map(Value::from);
+            let description = explained.or_else(|| schema.get("description").cloned())?;
             Some(format!("{name}\t{field}\t{description}\n"))
         });
-        described.collect()
+        let values = enums.iter().map(|((name, field), one)| {
+            let items = if one.of_items { "[]" } else { "" };
+            format!("enum {name}\t{field}{items}\t{}\n", one.values)
+        });
+        described.chain(values).collect()
     }
 
     /// Types and their fields, sorted: type name, field (empty for the type itself), schema, required.

@@ -37,6 +37,7 @@ use crate::{
         status_from_store_error,
         turns::Turns,
     },
+    version::Version,
 };
 
 /// Source of the facts that are published for extension API servers.
@@ -85,6 +86,7 @@ pub struct Cluster {
     closing: watch::Sender<bool>,
     /// Bytes that streamed responses hold.
     pub(crate) stream_budget: StreamBudget,
+    pub(crate) version: Version,
 }
 
 impl Cluster {
@@ -117,7 +119,15 @@ impl Cluster {
             node_tls: ArcSwapOption::empty(),
             closing,
             stream_budget: StreamBudget::default(),
+            version: Version::default(),
         }
+    }
+
+    /// Replaces the version that is reported.
+    #[must_use]
+    pub fn with_version(mut self, version: Version) -> Self {
+        self.version = version;
+        self
     }
 
     /// Turns on built-in admission plugins, by name (see [`chain::select`]). A cluster is without any at first.

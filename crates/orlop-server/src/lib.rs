@@ -62,7 +62,7 @@ pub mod rekey;
 pub mod request;
 pub mod serve;
 pub mod storage;
-mod version;
+pub mod version;
 mod webhook;
 
 pub use orlop_kinds::table;

@@ -117,6 +117,63 @@ async fn every_version_has_a_complete_document() {
     check_references(&read(&chain, "/openapi/v2").await);
 }
 
+/// Names of shared parameters end with a hash of their content, so these have Kubernetes' own descriptions.
+const SHARED: [&str; 12] = [
+    "allowWatchBookmarks-HC2hJt-J",
+    "body-2Y1dVQaQ",
+    "body-78PwaGsr",
+    "container-1GeXxFDC",
+    "container-i5dOmRiM",
+    "continue-QfD61s0i",
+    "fieldManager-7c6nTn1T",
+    "fieldManager-Qy4HdaTW",
+    "limit-1NfNmdNH",
+    "namespace-vgWSWtn3",
+    "path-QCf0eosM",
+    "pretty-tJGM1-ng",
+];
+
+#[tokio::test]
+async fn parameters_are_described_and_shared_as_by_kubernetes() {
+    let (_, chain) = server().await;
+    let v2 = read(&chain, "/openapi/v2").await;
+    let shared = v2["parameters"].as_object().unwrap();
+    for name in SHARED {
+        assert!(shared.contains_key(name), "{name}: {:?}", shared.keys().collect::<Vec<_>>());
+    }
+    let pod = &v2["paths"]["/api/v1/namespaces/{namespace}/pods/{name}"];
+    let list = |place: &Value| place["parameters"].as_array().unwrap().clone();
+    assert!(list(pod).contains(&json!({"$ref": "#/parameters/pretty-tJGM1-ng"})), "{pod}");
+    // By these two kubectl decides what to leave to the server.
+    let names: Vec<Value> = list(&pod["patch"]).iter().map(|parameter| parameter["name"].clone()).collect();
+    assert!(names.contains(&json!("dryRun")) && names.contains(&json!("fieldValidation")), "{names:?}");
+    assert_eq!(pod["get"]["description"], "read the specified Pod");
+    let described = |path: &str, method: &str| v2["paths"][path][method]["description"].clone();
+    let pods = "/api/v1/namespaces/{namespace}/pods";
+    for (path, method, text) in [
+        (pods.to_owned(), "get", "list or watch objects of kind Pod"),
+        (pods.to_owned(), "post", "create a Pod"),
+        (pods.to_owned(), "delete", "delete collection of Pod"),
+        (pods.replace("pods", "endpoints"), "post", "create Endpoints"),
+        (format!("{pods}/{{name}}/eviction"), "post", "create eviction of a Pod"),
+        (format!("{pods}/{{name}}/exec"), "get", "connect GET requests to exec of Pod"),
+        (format!("{pods}/{{name}}/proxy/{{path}}"), "options", "connect OPTIONS requests to proxy of Pod"),
+        (
+            "/apis/apps/v1/namespaces/{namespace}/deployments/{name}/scale".to_owned(),
+            "put",
+            "replace scale of the specified Deployment",
+        ),
+        ("/api/v1/componentstatuses".to_owned(), "get", "list objects of kind ComponentStatus"),
+        ("/apis/apps/v1/".to_owned(), "get", "get available resources"),
+    ] {
+        assert_eq!(described(&path, method), text, "{method} {path}");
+    }
+    let v3 = read(&chain, "/openapi/v3/apis/apps/v1").await;
+    let scale = &v3["paths"]["/apis/apps/v1/namespaces/{namespace}/deployments/{name}/scale"];
+    let name = scale["parameters"].as_array().unwrap().iter().find(|one| one["name"] == "name").unwrap();
+    assert_eq!(name["description"], "name of the Scale");
+}
+
 #[tokio::test]
 async fn schemas_have_the_extensions_that_kubectl_reads() {
     let (_, chain) = server().await;
@@ -137,6 +194,11 @@ async fn schemas_have_the_extensions_that_kubectl_reads() {
     );
     assert_eq!(metadata["default"], json!({}));
     assert!(containers["description"].is_string());
+    let policy = &schemas["io.k8s.api.core.v1.PodSpec"]["properties"]["restartPolicy"];
+    assert_eq!(policy["enum"], json!(["Always", "Never", "OnFailure"]));
+    assert!(policy["description"].as_str().unwrap().contains("Possible enum values:"), "{policy}");
+    let modes = &schemas["io.k8s.api.core.v1.PersistentVolumeSpec"]["properties"]["accessModes"]["items"];
+    assert_eq!(modes["enum"][0], "ReadOnlyMany");
 }
 
 #[tokio::test]

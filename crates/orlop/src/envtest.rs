@@ -6,6 +6,8 @@
 mod etcd;
 mod flags;
 mod kube_apiserver;
+mod serving_pair;
+mod version;
 
 use std::{
     ffi::OsString,
@@ -92,13 +94,17 @@ impl Called {
             etcd::NAME => etcd::translate,
             _ => return Ok(Self::Orlop),
         };
-        let flags = Flags::parse(arguments)?;
+        let mut flags = Flags::parse(arguments)?;
         if flags.has("help") || flags.has("h") {
             print!("{}", if name == etcd::NAME { etcd::help() } else { kube_apiserver::help() });
             return Ok(Self::Answered);
         }
-        if flags.has("version") {
-            println!("{}", if name == etcd::NAME { etcd::version() } else { kube_apiserver::version() });
+        let version = match name {
+            etcd::NAME => flags.has("version").then(etcd::version),
+            _ => version::asked(&mut flags)?,
+        };
+        if let Some(version) = version {
+            println!("{version}");
             return Ok(Self::Answered);
         }
         let own = translate(flags)?;

@@ -44,6 +44,7 @@ use orlop_server::{
     registry::Kinds,
     serve::serve,
     storage::service_ranges::ServiceRanges,
+    version::Version,
 };
 use orlop_store::{Config, Durability, Endpoint, Store};
 use renewal::Renewal;
@@ -164,6 +165,11 @@ pub(crate) struct Arguments {
     /// Address that nodes and pods reach this server at [default: the one listened on].
     #[arg(long, value_name = "ADDR")]
     advertise_address: Option<IpAddr>,
+
+    /// Version that /version reports as gitVersion, vX.Y.Z with a suffix. The numbers must be those of the API that is
+    /// served [default: with the suffix +orlop and Orlop's own version].
+    #[arg(long, value_name = "VERSION")]
+    reported_version: Option<Version>,
 
     /// Also run a node in this process: pods run as processes of this machine.
     #[arg(long, help_heading = "Node")]
@@ -289,6 +295,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     };
     let cluster = Cluster::new(store.clone(), Kinds::builtin(), issuer)
         .with_service_ranges(ranges)
+        .with_version(arguments.reported_version.clone().unwrap_or_default())
         .with_node_tls(node_tls)
         .with_flow_control(flow_control)
         .with_audiences(arguments.authentication.audiences())

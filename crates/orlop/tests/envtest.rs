@@ -232,3 +232,37 @@ fn folder_with_other_programs_is_refused() {
     assert!(!refused.status.success());
     assert!(text(&refused.stderr).contains("is not a link"), "{refused:?}");
 }
+
+#[test]
+fn serving_pair_is_made_and_version_is_reported() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let api_server = assets(folder.path()).join("kube-apiserver");
+    let printed = Command::new(&api_server).arg("--version").output().expect("it runs");
+    let printed = text(&printed.stdout).trim().replace("Kubernetes ", "");
+    let raw = Command::new(&api_server).arg("--version=raw").output().expect("it runs");
+    assert!(text(&raw.stdout).starts_with("version.Info{Major:\"1\""), "{raw:?}");
+    let required = "--etcd-servers=http://127.0.0.1:1".to_owned();
+    let other = Command::new(&api_server).args([&required, "--version=v1.0.0"]).output().expect("it runs");
+    assert!(text(&other.stderr).contains("must match major/minor/patch"), "{other:?}");
+
+    let (port, certificates) = (free_port(), folder.path().join("certificates"));
+    let version = format!("{printed}-mine");
+    let api_server = Process::start(
+        &api_server,
+        &[
+            required,
+            "--bind-address=127.0.0.1".to_owned(),
+            format!("--secure-port={port}"),
+            format!("--cert-dir={}", certificates.display()),
+            format!("--version={version}"),
+        ],
+    );
+    let url = format!("https://127.0.0.1:{port}");
+    wait_for(&format!("{url}/healthz"));
+    let trusted = certificates.join("apiserver.crt").display().to_string();
+    let answer = Command::new("curl").args(["-sf", "--cacert", &trusted, &format!("{url}/version")]).output();
+    let answer = answer.expect("curl");
+    assert!(text(&answer.stdout).contains(&format!("\"gitVersion\": \"{version}\"")), "{answer:?}");
+    assert!(certificates.join("apiserver.key").exists());
+    api_server.stop();
+}

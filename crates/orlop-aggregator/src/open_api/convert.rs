@@ -6,6 +6,8 @@ use super::{Spec, references};
 
 /// Prefix of references to schemas of version 3.
 const SCHEMAS: &str = "#/components/schemas/";
+/// Prefix of references to parameters of version 3.
+const PARAMETERS: &str = "#/components/parameters/";
 /// Fields of a version 2 parameter that belong to the schema in version 3.
 const SCHEMA_FIELDS: &[&str] = &[
     "type",
@@ -25,22 +27,29 @@ const METHODS: &[&str] = &["get", "put", "post", "delete", "options", "head", "p
 
 /// Returns the version 3 document of a part of a version 2 document.
 pub fn to_v3(spec: &Spec) -> Value {
+    let shared = &spec.parameters;
     let paths: Map<String, Value> =
-        spec.paths.iter().map(|(path, item)| (path.clone(), path_item(item))).collect();
+        spec.paths.iter().map(|(path, item)| (path.clone(), path_item(item, shared))).collect();
+    let others = shared.iter().filter(|(_, value)| value["in"] != "body");
+    let others: Map<String, Value> =
+        others.map(|(name, value)| (name.clone(), parameter(value.clone()))).collect();
     let mut document = json!({
         "openapi": "3.0.0", "info": {"title": "Generic API Server", "version": "v1"}, "paths": paths,
         "components": {"schemas": spec.definitions},
     });
+    if !others.is_empty() {
+        document["components"]["parameters"] = others.into();
+    }
     references::rewrite(&mut document, &|name| Some(format!("{SCHEMAS}{name}")));
     document
 }
 
-fn path_item(item: &Value) -> Value {
+fn path_item(item: &Value, shared: &Map<String, Value>) -> Value {
     let mut converted = Map::new();
     for (field, value) in item.as_object().into_iter().flatten() {
         let value = match field.as_str() {
-            method if METHODS.contains(&method) => operation(value),
-            "parameters" => parameters(value).0.into(),
+            method if METHODS.contains(&method) => operation(value, shared),
+            "parameters" => parameters(value, shared).0.into(),
             _ => value.clone(),
         };
         converted.insert(field.clone(), value);
@@ -48,7 +57,7 @@ fn path_item(item: &Value) -> Value {
     converted.into()
 }
 
-fn operation(operation: &Value) -> Value {
+fn operation(operation: &Value, shared: &Map<String, Value>) -> Value {
     let media_types = |field: &str| -> Vec<String> {
         let listed = operation[field].as_array().into_iter().flatten().filter_map(Value::as_str);
         let listed: Vec<String> = listed.map(str::to_owned).collect();
@@ -60,7 +69,7 @@ fn operation(operation: &Value) -> Value {
         match field.as_str() {
             "consumes" | "produces" | "schemes" => {}
             "parameters" => {
-                let (others, body) = parameters(value);
+                let (others, body) = parameters(value, shared);
                 converted.insert(field.clone(), others.into());
                 if let Some(body) = body {
                     let mut request = json!({"content": content(&consumes, &body["schema"])});
@@ -86,11 +95,21 @@ fn operation(operation: &Value) -> Value {
     converted.into()
 }
 
-/// Returns parameters, and the one in the body if there is one.
-fn parameters(value: &Value) -> (Vec<Value>, Option<Value>) {
-    let all = value.as_array().into_iter().flatten().cloned();
-    let (body, others): (Vec<Value>, Vec<Value>) = all.partition(|parameter| parameter["in"] == "body");
-    (others.into_iter().map(parameter).collect(), body.into_iter().next())
+/// Returns parameters, and the one in the body if there is one. References to shared parameters stay references, but to
+/// those of bodies.
+fn parameters(value: &Value, shared: &Map<String, Value>) -> (Vec<Value>, Option<Value>) {
+    let (mut others, mut body) = (Vec::new(), None);
+    for given in value.as_array().into_iter().flatten() {
+        let name =
+            given["$ref"].as_str().and_then(|reference| reference.strip_prefix(references::PARAMETERS));
+        let referred = name.and_then(|name| shared.get(name));
+        match (referred.unwrap_or(given), name) {
+            (one, _) if one["in"] == "body" => body = body.or_else(|| Some(one.clone())),
+            (_, Some(name)) => others.push(json!({"$ref": format!("{PARAMETERS}{name}")})),
+            (one, None) => others.push(parameter(one.clone())),
+        }
+    }
+    (others, body)
 }
 
 fn parameter(mut parameter: Value) -> Value {
@@ -138,8 +157,13 @@ mod tests {
                     "responses": {"200": {"description": "OK", "schema": {"$ref": "#/definitions/Lamp"}}},
                     "x-kubernetes-action": "post",
                 },
+                "delete": {"parameters": [{"$ref": "#/parameters/body-a"}, {"$ref": "#/parameters/force-b"}]},
                 "parameters": [{"in": "query", "name": "pretty", "type": "string"}],
             }},
+            "parameters": {
+                "body-a": {"in": "body", "name": "body", "schema": {"$ref": "#/definitions/Lamp"}},
+                "force-b": {"in": "query", "name": "force", "type": "boolean"},
+            },
             "definitions": {"Lamp": {"type": "object", "properties": {"next": {"$ref": "#/definitions/Lamp"}}}},
         });
         let v3 = to_v3(&Spec::parse(v2.to_string().as_bytes()).unwrap());
@@ -153,6 +177,11 @@ mod tests {
         assert_eq!(post["responses"]["200"]["content"]["application/yaml"]["schema"], lamp);
         assert_eq!(post["x-kubernetes-action"], "post");
         assert_eq!(v3["components"]["schemas"]["Lamp"]["properties"]["next"], lamp);
+        let delete = &v3["paths"]["/apis/a/v1/lamps"]["delete"];
+        assert_eq!(delete["requestBody"]["content"]["application/json"]["schema"], lamp);
+        assert_eq!(delete["parameters"], json!([{"$ref": "#/components/parameters/force-b"}]));
+        let shared = json!({"force-b": {"in": "query", "name": "force", "schema": {"type": "boolean"}}});
+        assert_eq!(v3["components"]["parameters"], shared);
         let common = &v3["paths"]["/apis/a/v1/lamps"]["parameters"][0]["schema"];
         assert_eq!(common["type"], "string");
     }

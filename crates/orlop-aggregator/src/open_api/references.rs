@@ -7,20 +7,23 @@ use serde_json::Value;
 /// Prefix of references to definitions of version 2.
 pub(super) const DEFINITIONS: &str = "#/definitions/";
 
-/// Collects the names of all definitions that a value refers to.
-pub(super) fn collect(value: &Value, names: &mut BTreeSet<String>) {
+/// Prefix of references to shared parameters of version 2.
+pub(super) const PARAMETERS: &str = "#/parameters/";
+
+/// Collects the names of all definitions or parameters, by prefix, that a value refers to.
+pub(super) fn collect(value: &Value, prefix: &str, names: &mut BTreeSet<String>) {
     match value {
         Value::Object(fields) => {
             for (field, value) in fields {
                 match value {
                     Value::String(reference) if field == "$ref" => {
-                        names.extend(reference.strip_prefix(DEFINITIONS).map(str::to_owned));
+                        names.extend(reference.strip_prefix(prefix).map(str::to_owned));
                     }
-                    value => collect(value, names),
+                    value => collect(value, prefix, names),
                 }
             }
         }
-        Value::Array(items) => items.iter().for_each(|item| collect(item, names)),
+        Value::Array(items) => items.iter().for_each(|item| collect(item, prefix, names)),
         _ => {}
     }
 }

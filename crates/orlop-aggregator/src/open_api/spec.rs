@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-use super::references::{self, DEFINITIONS};
+use super::references::{self, DEFINITIONS, PARAMETERS};
 
 /// A document that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -17,13 +17,15 @@ pub enum SpecError {
     NotObjects(&'static str),
 }
 
-/// Paths and definitions.
+/// Paths, and the definitions and parameters that they refer to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spec {
     /// Path items by path.
     pub paths: Map<String, Value>,
     /// Schemas by name.
     pub definitions: Map<String, Value>,
+    /// Shared parameters by name. Their names have a hash of their content, so the same name is the same parameter.
+    pub parameters: Map<String, Value>,
 }
 
 impl Spec {
@@ -35,7 +37,11 @@ impl Spec {
             Some(Value::Object(map)) if map.values().all(Value::is_object) => Ok(map),
             Some(_) => Err(SpecError::NotObjects(field)),
         };
-        Ok(Self { paths: objects("paths")?, definitions: objects("definitions")? })
+        Ok(Self {
+            paths: objects("paths")?,
+            definitions: objects("definitions")?,
+            parameters: objects("parameters")?,
+        })
     }
 
     /// Returns the part below a path, and the definitions that it refers to.
@@ -46,19 +52,28 @@ impl Spec {
             .filter(|(path, _)| path.starts_with(prefix))
             .map(|(path, item)| (path.clone(), item.clone()))
             .collect();
+        let mut referred = BTreeSet::new();
+        paths.values().for_each(|item| references::collect(item, PARAMETERS, &mut referred));
+        let parameters: Map<String, Value> = self
+            .parameters
+            .iter()
+            .filter(|(name, _)| referred.contains(*name))
+            .map(|(name, parameter)| (name.clone(), parameter.clone()))
+            .collect();
         let mut open = BTreeSet::new();
-        paths.values().for_each(|item| references::collect(item, &mut open));
+        let parts = paths.values().chain(parameters.values());
+        parts.for_each(|part| references::collect(part, DEFINITIONS, &mut open));
         let mut definitions = Map::new();
         while let Some(name) = open.pop_first() {
             if definitions.contains_key(&name) {
                 continue;
             }
             if let Some(schema) = self.definitions.get(&name) {
-                references::collect(schema, &mut open);
+                references::collect(schema, DEFINITIONS, &mut open);
                 definitions.insert(name, schema.clone());
             }
         }
-        Self { paths, definitions }
+        Self { paths, definitions, parameters }
     }
 
     /// Merges this into a document. A path that exists is left as it is. A definition whose name is taken by another
@@ -101,6 +116,11 @@ impl Spec {
             definitions: definitions
                 .map(|(name, schema)| (renamed.get(name).unwrap_or(name).clone(), rewritten(schema)))
                 .collect(),
+            parameters: self
+                .parameters
+                .iter()
+                .map(|(name, value)| (name.clone(), rewritten(value)))
+                .collect(),
         }
     }
 }
@@ -137,17 +157,28 @@ mod tests {
     fn part_of_a_group_version_has_the_definitions_it_refers_to() {
         let whole = spec(&json!({
             "paths": {
-                "/apis/a/v1/lamps": {"get": {"responses": {"200": {"schema": reference("Lamp")}}}},
-                "/apis/a/v10/lamps": {"get": {}}, "/version": {"get": {}},
+                "/apis/a/v1/lamps": {
+                    "get": {"responses": {"200": {"schema": reference("Lamp")}}},
+                    "parameters": [{"$ref": "#/parameters/body-a"}],
+                },
+                "/apis/a/v10/lamps": {"get": {}, "parameters": [{"$ref": "#/parameters/pretty-b"}]},
+                "/version": {"get": {}},
+            },
+            "parameters": {
+                "body-a": {"in": "body", "schema": reference("Options")},
+                "pretty-b": {"in": "query", "name": "pretty"},
             },
             "definitions": {
+                "Options": {"type": "object"},
                 "Lamp": {"properties": {"self": reference("Lamp"), "meta": reference("Meta"), "gone": reference("Gone")}},
                 "Meta": {"type": "object"}, "Other": {"type": "object"},
             },
         }));
         let part = whole.below("/apis/a/v1/");
         assert_eq!(part.paths.keys().collect::<Vec<_>>(), ["/apis/a/v1/lamps"]);
-        assert_eq!(part.definitions.keys().collect::<Vec<_>>(), ["Lamp", "Meta"]);
+        assert_eq!(part.definitions.keys().collect::<Vec<_>>(), ["Lamp", "Meta", "Options"]);
+        assert_eq!(part.parameters.keys().collect::<Vec<_>>(), ["body-a"]);
+        assert_eq!(part.merged_into(|_| false, |_| None), part);
     }
 
     #[test]

@@ -113,6 +113,8 @@ static PATH_PARAMETER: Fields = Fields {
     extensions: Some(22),
 };
 
+static REFERENCE: Fields = Fields { known: &[("$ref", 1, Shape::Text)], extensions: None };
+
 static RESPONSE: Fields = Fields {
     known: &[("description", 1, Shape::Text), ("schema", 2, Shape::Message(&ITEMS))],
     extensions: Some(5),
@@ -165,6 +167,18 @@ pub fn path(name: &str, item: &Value) -> Vec<u8> {
 pub fn definition(name: &str, schema: &Value) -> Vec<u8> {
     let mut to = Vec::new();
     put_message(&mut to, 9, |to| named(to, 1, name, schema, &SCHEMA));
+    to
+}
+
+/// Encodes a parameter that operations of a document refer to.
+pub fn shared_parameter(name: &str, value: &Value) -> Vec<u8> {
+    let mut to = Vec::new();
+    put_message(&mut to, 10, |to| {
+        put_message(to, 1, |to| {
+            put_bytes(to, 1, name.as_bytes());
+            put_message(to, 2, |to| by_location(to, value));
+        });
+    });
     to
 }
 
@@ -239,17 +253,23 @@ fn field(to: &mut Vec<u8>, number: u32, shape: Shape, value: &Value) {
     }
 }
 
-/// Encodes a parameter: nested unions by location.
+/// Encodes a parameter or a reference to one.
 fn parameter(to: &mut Vec<u8>, number: u32, value: &Value) {
-    put_message(to, number, |to| {
-        put_message(to, 1, |to| match value.get("in").and_then(Value::as_str) {
-            Some("body") => put_message(to, 1, |to| put(to, value, &BODY_PARAMETER)),
-            Some("path") => {
-                put_message(to, 2, |to| put_message(to, 4, |to| put(to, value, &PATH_PARAMETER)));
-            }
-            _ => put_message(to, 2, |to| put_message(to, 3, |to| put(to, value, &QUERY_PARAMETER))),
-        });
+    put_message(to, number, |to| match value.get("$ref") {
+        Some(_) => put_message(to, 2, |to| put(to, value, &REFERENCE)),
+        None => put_message(to, 1, |to| by_location(to, value)),
     });
+}
+
+/// Encodes a parameter: nested unions by location.
+fn by_location(to: &mut Vec<u8>, value: &Value) {
+    match value.get("in").and_then(Value::as_str) {
+        Some("body") => put_message(to, 1, |to| put(to, value, &BODY_PARAMETER)),
+        Some("path") => {
+            put_message(to, 2, |to| put_message(to, 4, |to| put(to, value, &PATH_PARAMETER)));
+        }
+        _ => put_message(to, 2, |to| put_message(to, 3, |to| put(to, value, &QUERY_PARAMETER))),
+    }
 }
 
 /// Encodes JSON as YAML.
@@ -288,5 +308,13 @@ mod tests {
         // parameters { parameter { non_body_parameter { path_parameter_sub_schema { in: "path" } } } }
         assert!(made("path").ends_with(b"\x4a\x0c\x0a\x0a\x12\x08\x22\x06\x12\x04path"));
         assert!(made("query").ends_with(b"\x4a\x0d\x0a\x0b\x12\x09\x1a\x07\x12\x05query"));
+        // parameters { json_reference { _ref: "#/parameters/a" } }
+        let referring = path("/", &json!({"parameters": [{"$ref": "#/parameters/a"}]}));
+        assert!(referring.ends_with(b"\x4a\x12\x12\x10\x0a\x0e#/parameters/a"));
+        // parameters { additional_properties { name: "a" value { body_parameter { in: "body" } } } }
+        assert_eq!(
+            shared_parameter("a", &json!({"in": "body"})),
+            b"\x52\x0f\x0a\x0d\x0a\x01a\x12\x08\x0a\x06\x1a\x04body"
+        );
     }
 }

@@ -22,6 +22,7 @@ mod correlated_items;
 mod formats;
 mod metadata;
 pub mod structural;
+mod typed_convert;
 mod typed_decode;
 pub mod unstructured;
 mod validate;
@@ -30,6 +31,7 @@ pub use correlated_items::{CorrelatedItems, is_unchanged};
 pub use defaults::{apply_defaults, canonicalize, zero_value};
 pub use formats::{is_enforced_format, is_known_format, matches_format};
 pub use metadata::{Malformed, coerce_metadata, validate_embedded_resources};
+pub use typed_convert::{ConversionError, convert_types};
 pub use typed_decode::{TypeMismatch, check_types};
 pub use validate::{blocks_rules, rules_skipped_error, validate, validate_nulls, validate_update};
 

@@ -43,24 +43,28 @@ impl std::error::Error for TypeMismatch {}
 
 /// Checks that every value has its field's type. Null is the zero value of any type.
 pub fn check_types(value: &Value, schema: &Schema) -> Result<(), TypeMismatch> {
-    check(value, Expected { schema, named: None }, "", &mut Vec::new())
+    check(value, Expected::of(schema), "", &mut Vec::new())
 }
 
 /// The type that a value must have.
 #[derive(Clone, Copy)]
-struct Expected<'a> {
-    schema: &'a Schema,
+pub(super) struct Expected<'a> {
+    pub(super) schema: &'a Schema,
     /// Go's name of the type, where the schema does not say it.
     named: Option<&'static str>,
 }
 
 impl<'a> Expected<'a> {
-    fn of_field(field: &'a Field) -> Self {
+    pub(super) fn of(schema: &'a Schema) -> Self {
+        Self { schema, named: None }
+    }
+
+    pub(super) fn of_field(field: &'a Field) -> Self {
         Self { schema: field.schema(), named: field.go.go_type }
     }
 
     /// Returns the type of the items of a list, or of the values of a map.
-    fn item(self, schema: &'a Schema) -> Self {
+    pub(super) fn item(self, schema: &'a Schema) -> Self {
         let map = |name: &'static str| name.strip_prefix("map[")?.split_once(']').map(|(_, item)| item);
         let named = self.named.and_then(|name| name.strip_prefix("[]").or_else(|| map(name)));
         Self { schema, named: named.map(|name| name.trim_start_matches('*')) }
@@ -93,7 +97,7 @@ impl<'a> Expected<'a> {
         })
     }
 
-    fn go_type(self) -> String {
+    pub(super) fn go_type(self) -> String {
         let Self { schema, named } = self;
         // These decode a string or a number themselves.
         if matches!(schema.go_type, Some("Time" | "MicroTime")) {
@@ -122,11 +126,11 @@ impl<'a> Expected<'a> {
     }
 
     fn item_go_type(self, schema: Option<&Schema>) -> String {
-        schema.map_or_else(|| "interface {}".to_owned(), |schema| Expected { schema, named: None }.go_type())
+        schema.map_or_else(|| "interface {}".to_owned(), |schema| Expected::of(schema).go_type())
     }
 }
 
-fn is_int32(number: &Number) -> bool {
+pub(super) fn is_int32(number: &Number) -> bool {
     number.as_i64().is_some_and(|integer| i32::try_from(integer).is_ok())
 }
 

@@ -3,7 +3,7 @@
 use http::Response;
 use orlop_api::status::Status;
 
-use super::{Request, answer};
+use super::{Request, answer, unreadable};
 use crate::{http::body::Body, request::resource_version};
 
 pub(super) async fn get(request: &Request) -> Result<Response<Body>, Status> {
@@ -17,5 +17,5 @@ pub(super) async fn get(request: &Request) -> Result<Response<Body>, Status> {
     }
     let attributes = &request.attributes;
     let found = request.cluster.objects.get(&request.kind, &attributes.namespace, &attributes.name).await?;
-    answer::stored_object(request, 200, &found).await
+    answer::stored_object(request, 200, &found).await.map_err(unreadable::of_object)
 }

@@ -17,7 +17,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{Request, list::Listing, list_encoder::ListEncoder};
+use super::{Request, list::Listing, list_encoder::ListEncoder, unreadable};
 use crate::{
     http::{
         body::{Aborted, Body},
@@ -111,7 +111,8 @@ impl ListPages {
         let kind = self.request.kind.clone();
         let unconverted: Vec<Found> =
             kvs.iter().filter(|kv| !kind.serves_stored(&kv.value)).cloned().map(Found::from).collect();
-        let mut converted = kind.read_all(&unconverted).await?.into_iter();
+        let converted = kind.read_all(&unconverted).await;
+        let mut converted = converted.map_err(|error| unreadable::of_list(&kind, error))?.into_iter();
         drop(unconverted);
         let capacity = kvs.iter().map(|kv| kv.value.len() + 64).sum();
         let mut items = BytesMut::with_capacity(capacity);

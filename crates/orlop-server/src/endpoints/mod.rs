@@ -35,6 +35,7 @@ pub(crate) mod reviews;
 pub(crate) mod routes;
 mod scale_view;
 mod subresources;
+mod unreadable;
 pub(crate) mod update;
 mod verb_span;
 mod watch;

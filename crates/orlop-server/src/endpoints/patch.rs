@@ -11,7 +11,7 @@ use orlop_api::{
     object_meta,
     options::FieldValidation,
     patch::{JsonPatch, PatchError, merge_patch, strategic_merge_patch},
-    schema::check_types,
+    schema::{check_types, convert_types},
     status::Status,
 };
 use serde_json::{Map, Value};
@@ -115,18 +115,13 @@ impl Patch {
             Change::Merge(patch) => merge_patch(old, patch),
             Change::Strategic(patch) => strategic_merge_patch(old, patch, body_schema.schema),
         }?;
-        if let Change::Strategic(patch) = change
-            && let Some(other) = ["apiVersion", "kind"]
-                .iter()
-                .filter_map(|field| patch.get(field))
-                .find(|value| !matches!(value, Value::Null | Value::String(_)))
-        {
-            let why = format!("cannot convert {} to string", go_text::type_name(other));
-            return Err(self.refusal(&patched, &why));
-        }
-        if let (Change::Strategic(_), Value::Object(map)) = (change, &mut patched) {
-            // A strategic merge cannot change the kind.
-            name_kind(map, kind);
+        if let Change::Strategic(_) = change {
+            convert_types(&mut patched, body_schema.schema)
+                .map_err(|error| self.refusal(&patched, &error.to_string()))?;
+            if let Value::Object(map) = &mut patched {
+                // A strategic merge cannot change the kind.
+                name_kind(map, kind);
+            }
         }
         self.check_kind(request, body_schema, kind, &mut patched)?;
         Ok(patched)
@@ -195,7 +190,8 @@ impl Patch {
         patched: &mut Value,
         validation: FieldValidation,
     ) -> Result<(), Status> {
-        if !body_schema.custom {
+        // The result of a strategic merge has been converted.
+        if !body_schema.custom && !matches!(self.change, Ok(Change::Strategic(_))) {
             check_types(patched, body_schema.schema)
                 .map_err(|mismatch| self.refusal(patched, &mismatch.to_string()))?;
         }

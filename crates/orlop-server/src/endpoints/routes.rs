@@ -151,7 +151,7 @@ async fn page(server: &Endpoints, parts: &Parts, query: &Query) -> Result<Respon
         known if !reads && is_page(known) => Err(Status::method_unknown()),
         ["version"] => {
             check_routed(&parts.headers, &["application/json"])?;
-            Ok(json_page(&crate::version::version()))
+            Ok(json_page(&cluster.version.to_json()))
         }
         ["metrics"] => Ok(metrics::metrics(&server.metrics, cluster, &parts.headers).await),
         ["metrics", "slis"] => Ok(metrics::service_levels(&server.health, cluster, &parts.headers).await),

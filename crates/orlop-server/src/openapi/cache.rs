@@ -10,7 +10,7 @@ use bytes::Bytes;
 use orlop_api::schema::builtin;
 use sha2::{Digest, Sha512};
 
-use super::{SpecVersion, custom};
+use super::{SpecVersion, custom, descriptions::COMPRESSED};
 use crate::registry::{Kind, KindSchema};
 
 /// Bytes of compressed documents in the cache; built-in kinds take a tenth.
@@ -102,8 +102,10 @@ impl Cache {
     }
 }
 
-/// Digest of the tables of built-in schemas.
-static TABLES: LazyLock<Vec<u8>> = LazyLock::new(|| Sha512::digest(builtin::table()).to_vec());
+/// Digest of the tables of built-in schemas and of their descriptions.
+static TABLES: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    Sha512::new().chain_update(builtin::table()).chain_update(COMPRESSED).finalize().to_vec()
+});
 
 fn fingerprint(kinds: &[Arc<Kind>], merged: &str) -> String {
     let mut digest = Sha512::new();

@@ -10,6 +10,10 @@ use super::{
 };
 use crate::registry::Kind;
 
+/// Page that descriptions of lists refer to.
+const CONVENTIONS: &str =
+    "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md";
+
 /// Returns the name of a definition: `com.example.v1.Foo`, the group reversed.
 pub(super) fn name(kind: &Kind, of: &str) -> String {
     let group: Vec<&str> = kind.gvk.group.split('.').rev().collect();
@@ -36,11 +40,7 @@ pub(super) fn schema(kind: &Kind, spec_version: SpecVersion) -> Value {
         schema["properties"]["kind"] = json!({"type": "string"});
         schema["properties"]["metadata"] = meta;
     }
-    let selectable = kind.strategy.selectable_field_paths();
-    if !selectable.is_empty() {
-        let fields: Vec<Value> = selectable.iter().map(|path| json!({"fieldPath": path})).collect();
-        schema["x-kubernetes-selectable-fields"] = fields.into();
-    }
+    add_selectable_fields(&mut schema, kind);
     schema["x-kubernetes-group-version-kind"] = json!([kind_extension(&kind.gvk)]);
     schema
 }
@@ -49,17 +49,31 @@ pub(super) fn schema(kind: &Kind, spec_version: SpecVersion) -> Value {
 pub(super) fn list(kind: &Kind, spec_version: SpecVersion) -> Value {
     let meta = reference(&format!("{META}.ListMeta"), spec_version);
     let gvk = kind.gvk.group_version().with_kind(&kind.list_kind);
-    json!({
+    let items = format!("List of {}. More info: {CONVENTIONS}", kind.resource);
+    let mut schema = json!({
         "type": "object",
+        "description": format!("{} is a list of {}", kind.list_kind, kind.gvk.kind),
         "required": ["items"],
         "properties": {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
             "metadata": if spec_version == SpecVersion::V2 { meta } else { json!({"allOf": [meta]}) },
-            "items": {"type": "array", "items": reference(&name(kind, &kind.gvk.kind), spec_version)},
+            "items": {
+                "type": "array", "items": reference(&name(kind, &kind.gvk.kind), spec_version), "description": items,
+            },
         },
         "x-kubernetes-group-version-kind": [kind_extension(&gvk)],
-    })
+    });
+    add_selectable_fields(&mut schema, kind);
+    schema
+}
+
+fn add_selectable_fields(schema: &mut Value, kind: &Kind) {
+    let paths = kind.strategy.selectable_field_paths();
+    if !paths.is_empty() {
+        let field = |path: &String| json!({"fieldPath": path.trim_start_matches('.')});
+        schema["x-kubernetes-selectable-fields"] = paths.iter().map(field).collect();
+    }
 }
 
 /// Returns the OpenAPI of a parsed schema.

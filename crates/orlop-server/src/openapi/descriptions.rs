@@ -1,11 +1,13 @@
-//! Descriptions of built-in types and fields, in Kubernetes' own words.
+//! Descriptions of built-in types and fields, operations and their parameters, in Kubernetes' own words.
 //!
 //! `cargo xtask generate` writes the table; it is committed, so every build has it. It stays compressed and is
 //! opened only while an OpenAPI document is written.
 
 use std::{collections::HashMap, io::Read};
 
-static COMPRESSED: &[u8] = include_bytes!("../../data/descriptions.tsv.gz");
+use serde_json::Value;
+
+pub(super) static COMPRESSED: &[u8] = include_bytes!("../../data/descriptions.tsv.gz");
 
 /// The decompressed descriptions.
 #[derive(Debug)]
@@ -36,6 +38,11 @@ impl Descriptions<'_> {
     /// Of a field, or with an empty field of the type itself.
     pub(super) fn of(&self, name: &str, field: &str) -> Option<String> {
         serde_json::from_str(self.0.get(&(name, field))?).ok()
+    }
+
+    /// Returns the values of a field that is an enumeration. The items of a list are the field with `[]`.
+    pub(super) fn values(&self, name: &str, field: &str) -> Option<Value> {
+        serde_json::from_str(self.0.get(&(&*format!("enum {name}"), field))?).ok()
     }
 }
 

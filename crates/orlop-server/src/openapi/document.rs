@@ -10,14 +10,14 @@ use bytes::Bytes;
 use flate2::{Compression, write::GzEncoder};
 use orlop_aggregator::open_api::Spec;
 use orlop_api::{group_version::GroupVersion, protobuf::openapi as protobuf, schema::builtin::type_named};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{
     SpecVersion, descriptions, paths,
     schemas::{Definition, META},
     v2, v3,
 };
-use crate::registry::Kind;
+use crate::{registry::Kind, version};
 
 /// Types that operations of every kind refer to.
 const COMMON: &[&str] = &["APIResourceList", "DeleteOptions", "Patch", "Status", "WatchEvent"];
@@ -41,6 +41,7 @@ fn merged(kinds: &[Arc<Kind>], remote: &[Arc<Spec>]) -> Spec {
         let mut part = spec.merged_into(|path| merged.paths.contains_key(path), existing);
         merged.paths.append(&mut part.paths);
         merged.definitions.append(&mut part.definitions);
+        merged.parameters.append(&mut part.parameters);
     }
     merged
 }
@@ -59,12 +60,14 @@ pub(crate) fn write(
         SpecVersion::V2 => write!(to, "{{\"swagger\":\"2.0\",\"info\":{info},\"paths\":")?,
         SpecVersion::V3 => write!(to, "{{\"openapi\":\"3.0.0\",\"info\":{info},\"paths\":")?,
     }
-    let write_path = if spec_version == SpecVersion::V2 { v2::path } else { v3::path };
-    let paths = paths_of(kinds).map(|(name, path)| (name, write_path(&path)));
-    entries(&mut to, paths.chain(merged.paths))?;
-    let definitions = definitions(kinds);
     let text = descriptions::Text::open();
     let words = text.index();
+    let mut v2 = v2::Encoder::default();
+    let encoder: &mut dyn paths::Encoder =
+        if spec_version == SpecVersion::V2 { &mut v2 } else { &mut v3::Encoder };
+    let paths = paths_of(kinds).map(|(name, path)| (name, path.encode(&words, encoder)));
+    entries(&mut to, paths.chain(merged.paths))?;
+    let definitions = definitions(kinds);
     let schemas = definitions
         .iter()
         .map(|(name, definition)| (name.clone(), definition.schema(spec_version, &versions, &words)))
@@ -75,6 +78,8 @@ pub(crate) fn write(
         SpecVersion::V2 => {
             write!(to, ",\"definitions\":")?;
             entries(&mut to, schemas)?;
+            write!(to, ",\"parameters\":")?;
+            entries(&mut to, with_own(merged.parameters, v2.shared).into_iter())?;
             write!(to, ",\"securityDefinitions\":{security},\"security\":[{{\"BearerToken\":[]}}]}}")?;
         }
         SpecVersion::V3 => {
@@ -92,14 +97,18 @@ pub(crate) fn write_protobuf(kinds: &[Arc<Kind>], remote: &[Arc<Spec>]) -> std::
     let versions = versions(kinds);
     let mut to = GzEncoder::new(Vec::new(), Compression::fast());
     to.write_all(&protobuf::head(&info()))?;
+    let text = descriptions::Text::open();
+    let words = text.index();
+    let mut encoder = v2::Encoder::default();
     for (name, path) in paths_of(kinds) {
-        to.write_all(&protobuf::path(&name, &v2::path(&path)))?;
+        to.write_all(&protobuf::path(&name, &path.encode(&words, &mut encoder)))?;
     }
     for (name, path) in &merged.paths {
         to.write_all(&protobuf::path(name, path))?;
     }
-    let text = descriptions::Text::open();
-    let words = text.index();
+    for (name, parameter) in &with_own(merged.parameters, encoder.shared) {
+        to.write_all(&protobuf::shared_parameter(name, parameter))?;
+    }
     for (name, definition) in &definitions(kinds) {
         to.write_all(&protobuf::definition(name, &definition.schema(SpecVersion::V2, &versions, &words)))?;
     }
@@ -109,8 +118,14 @@ pub(crate) fn write_protobuf(kinds: &[Arc<Kind>], remote: &[Arc<Spec>]) -> std::
     Ok(to.finish()?.into())
 }
 
+/// Adds the document's own shared parameters to those of other servers, whose names do not count where both have one.
+fn with_own(mut others: Map<String, Value>, own: BTreeMap<String, Value>) -> Map<String, Value> {
+    others.extend(own);
+    others
+}
+
 fn info() -> Value {
-    json!({"title": "Kubernetes", "version": crate::version::version()["gitVersion"]})
+    json!({"title": "Kubernetes", "version": version::minor()})
 }
 
 fn versions(kinds: &[Arc<Kind>]) -> Vec<GroupVersion> {
@@ -125,7 +140,9 @@ fn paths_of(kinds: &[Arc<Kind>]) -> impl Iterator<Item = (String, paths::Path)> 
         (&one.gvk.group, &one.gvk.version) == (&other.gvk.group, &other.gvk.version)
     };
     kinds.chunk_by(same_version).flat_map(|kinds| {
-        let root = kinds.first().map(|kind| paths::root(&kind.gvk.group_version()));
+        // Kubernetes publishes no list of resources of custom groups.
+        let built_in = kinds.first().filter(|kind| !kind.flags.custom);
+        let root = built_in.map(|kind| paths::root(&kind.gvk.group_version()));
         let all = root.into_iter().chain(kinds.iter().flat_map(|kind| paths::of(kind)));
         all.map(|path| (path.path.clone(), path)).collect::<BTreeMap<_, _>>()
     })
@@ -154,8 +171,14 @@ fn entries(
 /// Returns all schemas that operations of these kinds refer to, directly or not.
 fn definitions(kinds: &[Arc<Kind>]) -> BTreeMap<String, Definition<'_>> {
     let mut found = BTreeMap::new();
-    let common =
-        COMMON.iter().filter_map(|name| type_named(&format!("{META}.{name}"))).map(Definition::Builtin);
+    // Documents of custom kinds have neither deprecated watches nor a list of resources.
+    let custom = kinds.iter().all(|kind| kind.flags.custom);
+    let is_used = |name: &&&str| !custom || !matches!(**name, "APIResourceList" | "WatchEvent");
+    let common = COMMON
+        .iter()
+        .filter(is_used)
+        .filter_map(|name| type_named(&format!("{META}.{name}")))
+        .map(Definition::Builtin);
     let mut open: Vec<Definition<'_>> = common.collect();
     for kind in kinds {
         open.push(Definition::of(kind));

@@ -1,15 +1,23 @@
 //! Parameters of operations.
 
+use super::descriptions::Descriptions;
+
 /// A path or query parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Parameter {
     pub(super) name: &'static str,
     pub(super) kind: &'static str,
     pub(super) in_path: bool,
+    /// The operations whose parameter of this name has a description of its own; empty for most.
+    context: &'static str,
 }
 
 const fn query(name: &'static str, kind: &'static str) -> Parameter {
-    Parameter { name, kind, in_path: false }
+    Parameter { name, kind, in_path: false, context: "" }
+}
+
+const fn path(name: &'static str) -> Parameter {
+    Parameter { name, kind: "string", in_path: true, context: "path" }
 }
 
 const fn text(name: &'static str) -> Parameter {
@@ -24,9 +32,9 @@ const fn number(name: &'static str) -> Parameter {
     query(name, "integer")
 }
 
-pub(super) const NAME: Parameter = Parameter { name: "name", kind: "string", in_path: true };
-pub(super) const NAMESPACE: Parameter = Parameter { name: "namespace", kind: "string", in_path: true };
-pub(super) const PATH: Parameter = Parameter { name: "path", kind: "string", in_path: true };
+pub(super) const NAME: Parameter = path("name");
+pub(super) const NAMESPACE: Parameter = path("namespace");
+pub(super) const PATH: Parameter = path("path");
 pub(super) const PRETTY: Parameter = text("pretty");
 
 pub(super) const LIST: &[Parameter] = &[
@@ -38,15 +46,19 @@ pub(super) const LIST: &[Parameter] = &[
     text("resourceVersion"),
     text("resourceVersionMatch"),
     switch("sendInitialEvents"),
+    text("shardSelector"),
     number("timeoutSeconds"),
     switch("watch"),
 ];
+
+/// Kubernetes publishes the options of a get of custom kinds only.
+pub(super) const READ_CUSTOM: &[Parameter] = &[text("resourceVersion")];
 
 /// Parameters by which kubectl decides to leave dry runs and validation to the server.
 pub(super) const WRITE: &[Parameter] = &[text("dryRun"), text("fieldManager"), text("fieldValidation")];
 
 pub(super) const PATCH: &[Parameter] =
-    &[text("dryRun"), text("fieldManager"), text("fieldValidation"), switch("force")];
+    &[text("dryRun"), text("fieldManager").of("patch"), text("fieldValidation"), switch("force")];
 
 pub(super) const DELETE: &[Parameter] = &[
     text("dryRun"),
@@ -71,6 +83,23 @@ pub(super) const LOG: &[Parameter] = &[
 const STREAMS: &[Parameter] =
     &[text("container"), switch("stderr"), switch("stdin"), switch("stdout"), switch("tty")];
 
+/// Subresources whose parameters are described otherwise than others of the same name.
+const CONTEXTS: &[&str] = &[
+    "nodes/proxy",
+    "pods/attach",
+    "pods/exec",
+    "pods/log",
+    "pods/portforward",
+    "pods/proxy",
+    "services/proxy",
+];
+
+/// Returns the context of a subresource's parameters.
+pub(super) fn context(resource: &str, subresource: &str) -> &'static str {
+    let is_it = |context: &&&str| context.split_once('/') == Some((resource, subresource));
+    CONTEXTS.iter().find(is_it).copied().unwrap_or_default()
+}
+
 /// Parameters of subresources that connect.
 pub(super) const CONNECT: &[(&str, &[Parameter])] = &[
     ("attach", STREAMS),
@@ -89,112 +118,19 @@ pub(super) const CONNECT: &[(&str, &[Parameter])] = &[
     ("proxy", &[text("path")]),
 ];
 
-/// Descriptions by name. A name means the same wherever it is used, except `path`.
-const DESCRIPTIONS: &[(&str, &str)] = &[
-    (
-        "allowWatchBookmarks",
-        "Asks a watch for events of type BOOKMARK. Such an event has only a resourceVersion: the watch has sent every \
-         change up to it. The server decides when to send one. Has no effect without watch.",
-    ),
-    (
-        "command",
-        "Program to run and its arguments, one in each parameter of this name. It is not run in a shell.",
-    ),
-    ("container", "Container of the pod. May be left out if the pod has one container only."),
-    (
-        "continue",
-        "Token of the next page, from metadata.continue of the page before. The other parameters must be the same as \
-         for that page. A token expires, which is answered with 410 and sometimes with a token that goes on at a newer \
-         state. Cannot be used with watch.",
-    ),
-    ("dryRun", "Runs every stage of the request but does not store anything. The only value is All."),
-    (
-        "fieldManager",
-        "Name of the program or person that makes the change, for managedFields: up to 128 printable characters. Required by apply; else it defaults to the first part of the User-Agent.",
-    ),
-    (
-        "fieldSelector",
-        "Selects objects by the values of fields, such as metadata.name=a. Every kind has its own fields.",
-    ),
-    (
-        "fieldValidation",
-        "Handling of fields that are unknown or given twice: Ignore drops them, Warn (the default) drops them with a \
-         warning for each, Strict refuses the request and names them all.",
-    ),
-    ("follow", "Goes on sending the log as it is written."),
-    ("force", "Lets an apply take over fields that others manage. For apply only."),
-    (
-        "gracePeriodSeconds",
-        "Seconds before the object is deleted. 0 deletes it at once. Without it, the kind or the object decides.",
-    ),
-    (
-        "ignoreStoreReadErrorWithClusterBreakingPotential",
-        "Deletes an object that cannot be read from the store, without its finalizers and preconditions. This can break \
-         the cluster.",
-    ),
-    ("insecureSkipTLSVerifyBackend", "Does not verify the certificate of the node that has the log."),
-    (
-        "labelSelector",
-        "Selects objects by labels, such as app=web,tier!=cache. Without it, all are selected.",
-    ),
-    (
-        "limit",
-        "Largest number of objects in the answer. If there are more, metadata.continue has a token for the next page. \
-         Pages of one list show one state of the collection.",
-    ),
-    ("limitBytes", "Largest number of bytes of the log to send."),
-    ("name", "Name of the object."),
-    ("namespace", "Namespace of the object or objects."),
-    (
-        "orphanDependents",
-        "Deprecated; use propagationPolicy. If true, dependents are kept and lose this owner.",
-    ),
-    ("path", "Path to request from the target of the proxy."),
-    ("ports", "Ports to forward. WebSockets name them here, SPDY by stream."),
-    (
-        "pretty",
-        "Indents the JSON or YAML of the answer if true. Browsers and curl get indented answers by default.",
-    ),
-    ("previous", "Sends the log of the container's run before this one."),
-    (
-        "propagationPolicy",
-        "Treatment of dependents: Orphan keeps them, Background deletes them after the object, Foreground before it. \
-         The default depends on the kind and on the finalizers of the object.",
-    ),
-    (
-        "resourceVersion",
-        "Version of the state to answer with. Unset is the newest, 0 any, another one is not older than it, unless \
-         resourceVersionMatch says otherwise. A watch sends the changes after it.",
-    ),
-    (
-        "resourceVersionMatch",
-        "Way in which resourceVersion applies to a list: Exact or NotOlderThan. Needs resourceVersion.",
-    ),
-    (
-        "sendInitialEvents",
-        "Starts a watch with an event for each object there is, then a bookmark with the annotation \
-         k8s.io/initial-events-end, then changes. Needs resourceVersionMatch=NotOlderThan.",
-    ),
-    ("sinceSeconds", "Sends log lines of the last so many seconds."),
-    ("stderr", "Connects the standard error of the container."),
-    ("stdin", "Connects the standard input of the container."),
-    ("stdout", "Connects the standard output of the container."),
-    ("stream", "Stream of the log to send: All, Stdout or Stderr."),
-    ("tailLines", "Number of lines at the end of the log to send; all of them if unset."),
-    ("timeoutSeconds", "Seconds after which a list or watch ends, whatever it is doing."),
-    ("timestamps", "Puts the time in front of each line of the log."),
-    ("tty", "Runs the command with a terminal."),
-    (
-        "watch",
-        "Streams changes of the objects as add, update and remove events. Give a resourceVersion to begin at.",
-    ),
-];
-
 impl Parameter {
-    /// Returns a sentence about the parameter.
-    pub(super) fn description(&self) -> &'static str {
-        let found = DESCRIPTIONS.iter().find(|(name, _)| *name == self.name);
-        found.map_or("", |(_, description)| description)
+    /// Returns the parameter of some operations.
+    pub(super) const fn of(self, context: &'static str) -> Self {
+        Self { context, ..self }
+    }
+
+    /// Returns Kubernetes' description of the parameter of an operation on a kind.
+    pub(super) fn description(&self, words: &Descriptions<'_>, kind: &str) -> String {
+        if self.name == "name" {
+            return format!("name of the {kind}");
+        }
+        let own = words.of(&format!("parameter {}", self.context), self.name);
+        own.or_else(|| words.of("parameter", self.name)).unwrap_or_default()
     }
 
     /// Parameters of deletecollection, which does not watch.
@@ -223,14 +159,28 @@ pub(super) fn shared(lists: &[Vec<Parameter>]) -> (Vec<Parameter>, Vec<Vec<Param
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::descriptions::Text, *};
 
     #[test]
     fn every_parameter_is_described() {
+        let text = Text::open();
+        let words = text.index();
         let connecting = CONNECT.iter().map(|(_, list)| *list);
         let lists = [LIST, WRITE, PATCH, DELETE, LOG, &[NAME, NAMESPACE, PATH, PRETTY]];
         for parameter in lists.into_iter().chain(connecting).flatten() {
-            assert!(!parameter.description().is_empty(), "{} has no description", parameter.name);
+            assert!(
+                !parameter.description(&words, "Pod").is_empty(),
+                "{} has no description",
+                parameter.name
+            );
         }
+        let of = |parameter: Parameter| parameter.description(&words, "Pod");
+        assert_eq!(of(NAME), "name of the Pod");
+        assert_ne!(of(text_of("container", "pods/log")), of(text_of("container", "pods/exec")));
+        assert_ne!(of(text_of("fieldManager", "patch")), of(text_of("fieldManager", "")));
+    }
+
+    fn text_of(name: &'static str, context: &'static str) -> Parameter {
+        super::text(name).of(context)
     }
 }

@@ -4,6 +4,7 @@ use orlop_api::group_version::{GroupVersion, GroupVersionKind};
 use serde_json::{Map, Value, json};
 
 use super::{
+    descriptions::Descriptions,
     parameters::{self, CONNECT, DELETE, LIST, LOG, PATCH, Parameter, WRITE},
     schemas::{Definition, META, kind_extension},
 };
@@ -23,28 +24,49 @@ pub(super) struct Operation {
     pub(super) id: String,
     pub(super) tag: String,
     pub(super) action: &'static str,
+    /// The kind that is taken, of the subresource if there is one.
     pub(super) gvk: GroupVersionKind,
+    /// The kind of the resource.
+    kind: String,
+    /// Empty for the resource itself.
+    subresource: String,
+    /// A list that is described as one that can be watched.
+    watches: bool,
+    /// Of a custom kind, which has no protobuf.
+    pub(super) custom: bool,
     pub(super) parameters: Vec<Parameter>,
     pub(super) body: Body,
     /// Response codes and their content.
     pub(super) answers: Vec<(u16, Content)>,
 }
 
+/// Encodes parts of a document of one OpenAPI version.
+pub(super) trait Encoder {
+    fn parameter(&mut self, parameter: &Parameter, description: String) -> Value;
+
+    /// Encodes an operation with its own parameters.
+    fn operation(&mut self, operation: &Operation, parameters: Vec<Value>) -> Value;
+}
+
 impl Path {
     /// Encodes the path and its operations. Parameters that all of them share belong to the path.
-    pub(super) fn item(
-        &self,
-        parameter: fn(&Parameter) -> Value,
-        operation: fn(&Operation, &[Parameter]) -> Value,
-    ) -> Value {
+    pub(super) fn encode(&self, words: &Descriptions<'_>, encoder: &mut dyn Encoder) -> Value {
         let lists: Vec<_> = self.operations.iter().map(|operation| operation.parameters.clone()).collect();
         let (shared, own) = parameters::shared(&lists);
+        let encode = |list: &[Parameter], kind: &str, encoder: &mut dyn Encoder| -> Vec<Value> {
+            list.iter()
+                .map(|parameter| encoder.parameter(parameter, parameter.description(words, kind)))
+                .collect()
+        };
         let mut item = Map::new();
-        for (made, own) in self.operations.iter().zip(own) {
-            item.insert(made.method.to_owned(), operation(made, &own));
+        for (operation, own) in self.operations.iter().zip(own) {
+            let parameters = encode(&own, &operation.gvk.kind, encoder);
+            let mut made = encoder.operation(operation, parameters);
+            made["description"] = operation.description(words).into();
+            item.insert(operation.method.to_owned(), made);
         }
-        if !shared.is_empty() {
-            item.insert("parameters".into(), shared.iter().map(parameter).collect());
+        if let Some(first) = self.operations.first().filter(|_| !shared.is_empty()) {
+            item.insert("parameters".into(), encode(&shared, &first.gvk.kind, encoder).into());
         }
         Value::Object(item)
     }
@@ -52,7 +74,7 @@ impl Path {
 
 impl Operation {
     /// Adds the responses, action and kind of the operation.
-    pub(super) fn answer(&self, made: &mut Value, content: fn(&Content) -> (&'static str, Value)) {
+    pub(super) fn answer(&self, made: &mut Value, content: impl Fn(&Content) -> (&'static str, Value)) {
         let mut responses = Map::new();
         for (code, answered) in &self.answers {
             let (name, content) = content(answered);
@@ -64,6 +86,23 @@ impl Operation {
             made["x-kubernetes-action"] = self.action.into();
             made["x-kubernetes-group-version-kind"] = kind_extension(&self.gvk);
         }
+    }
+
+    /// Returns Kubernetes' description of the operation.
+    fn description(&self, words: &Descriptions<'_>) -> String {
+        let slash = if self.subresource.is_empty() { "" } else { "/" };
+        let template = words.of("operation", &format!("{}{slash}", self.action)).unwrap_or_default();
+        let article = match self.kind.as_str() {
+            plural if plural.ends_with('s') && !plural.ends_with("ss") => "",
+            kind if kind.starts_with(['A', 'E', 'I', 'O', 'U', 'a', 'e', 'i', 'o', 'u']) => "an ",
+            _ => "a ",
+        };
+        let template = if self.watches { template } else { template.replacen("list or watch ", "list ", 1) };
+        template
+            .replace("{article} ", article)
+            .replace("{method}", &self.method.to_uppercase())
+            .replace("{subresource}", &self.subresource)
+            .replace("{kind}", &self.kind)
     }
 }
 
@@ -123,7 +162,8 @@ impl Paths<'_> {
             }
             paths.push(Path { path, operations: self.subresource(subresource) });
         }
-        if kind.allows("watch") {
+        // As in Kubernetes, deprecated watches of custom kinds are not published.
+        if kind.allows("watch") && !kind.flags.custom {
             let scope = if kind.namespaced { "Namespaced" } else { "" };
             let watched = [
                 (
@@ -181,6 +221,10 @@ impl Paths<'_> {
             tag: super::tag(&self.gv),
             action,
             gvk: self.kind.gvk.clone(),
+            kind: self.kind.gvk.kind.clone(),
+            subresource: String::new(),
+            watches: false,
+            custom: self.kind.flags.custom,
             parameters,
             body: Body::Nothing,
             answers: Vec::new(),
@@ -189,6 +233,7 @@ impl Paths<'_> {
 
     fn list(&self, id: String, namespaced: bool) -> Operation {
         let mut operation = self.operation("get", id, "list", false, LIST);
+        operation.watches = self.kind.allows("watch") && !self.kind.flags.custom;
         operation.parameters.retain(|parameter| namespaced || parameter.name != "namespace");
         operation.answers = vec![(200, Content::Stream(Definition::list_of(self.kind).name()))];
         operation
@@ -213,11 +258,14 @@ impl Paths<'_> {
             operations.push(self.create(self.id("create", scope, ""), false, &object));
         }
         if kind.allows("deletecollection") {
-            let own: Vec<Parameter> =
-                LIST.iter().chain(DELETE).filter(|p| p.not_of_deletecollection()).copied().collect();
+            let own: Vec<Parameter> = match kind.flags.custom {
+                // Kubernetes publishes no options of a delete here.
+                true => LIST.to_vec(),
+                false => LIST.iter().chain(DELETE).filter(|p| p.not_of_deletecollection()).copied().collect(),
+            };
             let id = self.id("delete", &format!("Collection{scope}"), "");
             let mut operation = self.operation("delete", id, "deletecollection", false, &own);
-            operation.body = Body::DeleteOptions;
+            operation.body = if kind.flags.custom { Body::Nothing } else { Body::DeleteOptions };
             operation.answers = vec![(200, Content::Object(format!("{META}.Status")))];
             operations.push(operation);
         }
@@ -261,7 +309,8 @@ impl Paths<'_> {
         let content = Content::Object(object.to_owned());
         let mut operations = Vec::new();
         if verbs.contains(&"get") {
-            let mut operation = self.operation("get", self.id("read", scope, part), "get", true, &[]);
+            let own = if self.kind.flags.custom { parameters::READ_CUSTOM } else { &[] };
+            let mut operation = self.operation("get", self.id("read", scope, part), "get", true, own);
             operation.answers = vec![(200, content.clone())];
             operations.push(operation);
         }
@@ -273,14 +322,30 @@ impl Paths<'_> {
         }
         if verbs.contains(&"patch") {
             let mut operation = self.operation("patch", self.id("patch", scope, part), "patch", true, PATCH);
-            operation.body = Body::Patch { strategic: !self.kind.flags.custom };
-            operation.answers = [200, 201].map(|code| (code, content.clone())).to_vec();
+            let custom = self.kind.flags.custom;
+            operation.body = Body::Patch { strategic: !custom };
+            let codes: &[u16] = if custom { &[200] } else { &[200, 201] };
+            operation.answers = codes.iter().map(|code| (*code, content.clone())).collect();
             operations.push(operation);
         }
         operations
     }
 
     fn subresource(&self, subresource: &Subresource) -> Vec<Operation> {
+        let mut operations = self.operations_of(subresource);
+        let context = parameters::context(&self.kind.resource, &subresource.name);
+        for operation in &mut operations {
+            operation.subresource.clone_from(&subresource.name);
+            for parameter in operation.parameters.iter_mut().filter(|_| !context.is_empty()) {
+                if !parameter.in_path && parameter.name != "pretty" {
+                    *parameter = parameter.of(context);
+                }
+            }
+        }
+        operations
+    }
+
+    fn operations_of(&self, subresource: &Subresource) -> Vec<Operation> {
         let part = super::capital(&subresource.name);
         let verbs: Vec<&str> = subresource.verbs.iter().map(String::as_str).collect();
         let scope = if self.kind.namespaced { "Namespaced" } else { "" };
@@ -297,7 +362,10 @@ impl Paths<'_> {
         if verbs.contains(&"create") {
             operations.push(self.create(self.id("create", scope, &part), true, &object));
         }
-        operations.iter_mut().for_each(|operation| operation.gvk = subresource.gvk.clone());
+        // Operations of custom kinds name the resource's own.
+        if !self.kind.flags.custom {
+            operations.iter_mut().for_each(|operation| operation.gvk = subresource.gvk.clone());
+        }
         operations
     }
 
@@ -314,6 +382,8 @@ impl Paths<'_> {
         const METHODS: &[(&str, &str, &str)] = &[
             ("delete", "delete", "Delete"),
             ("get", "get", "Get"),
+            ("get", "head", "Head"),
+            ("get", "options", "Options"),
             ("patch", "patch", "Patch"),
             ("create", "post", "Post"),
             ("update", "put", "Put"),
@@ -328,7 +398,9 @@ impl Paths<'_> {
             operation.answers = vec![(200, Content::Text)];
             operation
         };
-        METHODS.iter().filter(|(verb, ..)| has(verb)).map(one).collect()
+        // Discovery has no verbs of the last two, which only a proxy takes.
+        let is_taken = |method: &str| subresource.name == "proxy" || !matches!(method, "head" | "options");
+        METHODS.iter().filter(|(verb, method, _)| has(verb) && is_taken(method)).map(one).collect()
     }
 }
 
@@ -340,6 +412,10 @@ pub(super) fn root(gv: &GroupVersion) -> Path {
         tag: super::tag(gv),
         action: "",
         gvk: GroupVersionKind::default(),
+        kind: String::new(),
+        subresource: String::new(),
+        watches: false,
+        custom: false,
         parameters: Vec::new(),
         body: Body::Nothing,
         answers: vec![(200, Content::Object(format!("{META}.APIResourceList")))],

@@ -76,7 +76,13 @@ impl<'a> Definition<'a> {
         match self {
             Self::Builtin(entry) => builtin(entry, spec_version, versions, words),
             Self::Custom(kind) => described(custom::schema(kind, spec_version), words),
-            Self::CustomList(kind) => described(custom::list(kind, spec_version), words),
+            Self::CustomList(kind) => {
+                let mut schema = described(custom::list(kind, spec_version), words);
+                if let Some(text) = words.of("io.k8s.api.core.v1.PodList", "metadata") {
+                    schema["properties"]["metadata"]["description"] = text.into();
+                }
+                schema
+            }
         }
     }
 }
@@ -121,6 +127,16 @@ fn builtin(
         }
         let mut property = property(&row, spec_version);
         describe(&mut property, words.of(entry.name(), row.field));
+        if let Some(values) = words.values(entry.name(), row.field) {
+            property.insert("enum".into(), values);
+        }
+        if let Some(values) = words.values(entry.name(), &format!("{}[]", row.field))
+            && let Some(part) =
+                ["items", "additionalProperties"].into_iter().find(|part| property.contains_key(*part))
+            && let Some(Value::Object(items)) = property.get_mut(part)
+        {
+            items.insert("enum".into(), values);
+        }
         properties.insert(row.field.to_owned(), property.into());
     }
     if !required.is_empty() {

@@ -280,6 +280,7 @@ async fn openapi_v2_and_v3_describe_a_custom_kind() {
     let mut served = version("v1", true, spec);
     served["schema"]["openAPIV3Schema"]["properties"]["spec"]["x-kubernetes-validations"] =
         json!([{"rule": "self.size < 100"}]);
+    served["selectableFields"] = json!([{"jsonPath": ".spec.free.a"}]);
     server.create(DEFINITIONS, &widgets(json!([served]))).await.ok();
 
     let whole = server.get("/openapi/v3/apis/example.com/v1").await.ok();
@@ -288,12 +289,18 @@ async fn openapi_v2_and_v3_describe_a_custom_kind() {
     assert_eq!(spec["properties"]["size"]["oneOf"], json!([{"minimum": 1}, {"maximum": -1}]));
     assert_eq!(spec["properties"]["size"]["nullable"], true);
     assert_eq!(spec["properties"]["free"]["properties"], json!({"a": {"type": "string"}}));
+    let selectable = json!([{"fieldPath": "spec.free.a"}]);
+    let published = &whole["components"]["schemas"]["com.example.v1.Widget"];
+    assert_eq!(published["x-kubernetes-selectable-fields"], selectable);
+    let list = &whole["components"]["schemas"]["com.example.v1.WidgetList"];
+    assert_eq!(list["description"], "WidgetList is a list of Widget");
 
     // OpenAPI v2 cannot express all of it, and its clients drop what it does not name.
     let plain = server.get("/openapi/v2").await.ok();
     let widget = &plain["definitions"]["com.example.v1.Widget"];
     let gvk = json!([{"group": "example.com", "kind": "Widget", "version": "v1"}]);
     assert_eq!(widget["x-kubernetes-group-version-kind"], gvk);
+    assert_eq!(widget["x-kubernetes-selectable-fields"], selectable);
     let properties = &widget["properties"]["spec"]["properties"];
     assert_eq!(properties["size"].get("oneOf"), None, "{properties}");
     assert_eq!(properties["size"].get("nullable"), None, "{properties}");

@@ -129,7 +129,7 @@ async fn webhook_is_reached_through_a_service() {
     assert_eq!(
         missing,
         format!(
-            "conversion webhook for example.com/v1, Kind=Widget failed: \
+            "Internal error occurred: conversion webhook for example.com/v1, Kind=Widget failed: \
              Post \"https://converter.default.svc:{}/convert?timeout=30s\": service \"converter\" not found",
             hook.port
         )
@@ -174,9 +174,18 @@ async fn invalid_webhook_conversions_are_refused() {
             change(&mut answer);
             answer
         });
-        let message = server.get(&name).await.refused(500);
-        assert!(message.starts_with("conversion webhook for example.com/v1, Kind=Widget "), "{message}");
-        assert!(message.contains(expected), "{message}\n  wanted {expected}");
+        let answer = server.get(&name).await;
+        assert_eq!(answer.body["reason"], "InternalError", "{}", answer.body);
+        let cause = answer.body["details"]["causes"][0]["message"].as_str().unwrap().to_owned();
+        let message = answer.refused(500);
+        assert_eq!(message, format!("Internal error occurred: {cause}"));
+        assert!(cause.starts_with("conversion webhook for example.com/v1, Kind=Widget "), "{message}");
+        assert!(cause.contains(expected), "{message}\n  wanted {expected}");
+        let listed = server.get(&path("v2")).await.body;
+        assert_eq!(listed["reason"], "StorageReadError", "{listed}");
+        let details = &listed["details"];
+        assert_eq!((&details["group"], &details["kind"]), (&json!("example.com"), &json!("widgets")));
+        assert!(details["causes"][0]["message"].as_str().unwrap().contains(expected), "{listed}");
     }
     // A webhook may change only labels and annotations of metadata.
     hook.answers(|review| {
@@ -243,7 +252,7 @@ async fn webhook_with_untrusted_certificate_is_refused() {
         assert_eq!(
             server.get(&format!("{}/a", path("v2"))).await.refused(500),
             format!(
-                "conversion webhook for example.com/v1, Kind=Widget failed: Post {address:?}: \
+                "Internal error occurred: conversion webhook for example.com/v1, Kind=Widget failed: Post {address:?}: \
                  tls: failed to verify certificate: x509: {expected}"
             )
         );
@@ -318,7 +327,7 @@ async fn plain_http_webhook_error_matches_go() {
     assert_eq!(
         server.get(&format!("{}/a", path("v2"))).await.refused(500),
         format!(
-            "conversion webhook for example.com/v1, Kind=Widget failed: \
+            "Internal error occurred: conversion webhook for example.com/v1, Kind=Widget failed: \
              Post \"https://127.0.0.1:{port}/?timeout=30s\": http: server gave HTTP response to HTTPS client"
         )
     );
@@ -401,7 +410,7 @@ async fn webhook_times_out() {
     assert_eq!(
         server.get(&format!("{}/a", path("v2"))).await.refused(500),
         format!(
-            "conversion webhook for example.com/v1, Kind=Widget failed: \
+            "Internal error occurred: conversion webhook for example.com/v1, Kind=Widget failed: \
              Post \"https://127.0.0.1:{port}/convert?timeout=30s\": context deadline exceeded"
         )
     );

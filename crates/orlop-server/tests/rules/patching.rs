@@ -140,6 +140,34 @@ async fn malformed_patch_errors_match_go() {
 }
 
 #[tokio::test]
+async fn type_errors_of_strategic_merge_patches_match_kubernetes() {
+    let chain = with_objects().await;
+    for (body, quoted, why) in [
+        (
+            "{\"metadata\":{\"labels\":\"x\"}}",
+            "map[metadata:map[labels:x]]",
+            "cannot restore map from string",
+        ),
+        ("{\"metadata\":[1]}", "map[metadata:[1]]", "cannot restore struct from: slice"),
+        ("{\"data\":[]}", "map[data:[]]", "cannot restore map from slice"),
+        ("{\"data\":{\"a\":1}}", "map[data:map[a:1]]", "cannot convert int64 to string"),
+        ("{\"data\":{\"a\":1.5}}", "map[data:map[a:1.5]]", "unrecognized type: string"),
+        ("{\"immutable\":\"yes\"}", "map[immutable:yes]", "unrecognized type: bool"),
+        ("{\"kind\":[]}", "map[kind:[]]", "unrecognized type: string"),
+    ] {
+        let (code, status) = patched(&chain, &format!("{MAPS}/a"), STRATEGIC, body).await;
+        let message = format!(" \"\" is invalid: patch: Invalid value: \"{quoted}\": {why}");
+        assert_eq!(
+            (code, &status["reason"], &status["message"]),
+            (422, &json!("Invalid"), &json!(message)),
+            "{body}"
+        );
+        let cause = &status["details"]["causes"][0];
+        assert_eq!(cause["message"], json!(format!("Invalid value: \"{quoted}\": {why}")));
+    }
+}
+
+#[tokio::test]
 async fn patch_cannot_change_the_kind() {
     let chain = with_objects().await;
     let (map, gizmo) = (format!("{MAPS}/a?dryRun=All"), format!("{GIZMOS}/a?dryRun=All"));

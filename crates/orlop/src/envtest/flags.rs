@@ -36,6 +36,16 @@ impl Flags {
         self.0.iter().any(|(given, _)| given == name)
     }
 
+    /// Returns the last value of a flag.
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().rev().find(|(given, _)| given == name).and_then(|(_, value)| value.as_deref())
+    }
+
+    /// Adds a flag.
+    pub(super) fn push(&mut self, name: &str, value: String) {
+        self.0.push((name.to_owned(), Some(value)));
+    }
+
     /// Removes a flag. Returns its last value.
     pub(super) fn take(&mut self, name: &str) -> Option<String> {
         let mut value = None;

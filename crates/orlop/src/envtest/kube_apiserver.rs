@@ -7,10 +7,14 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use orlop_server::storage::service_ranges::ServiceRanges;
 
-use super::{flags::Flags, help_of};
+use super::{flags::Flags, help_of, serving_pair, version};
 
 pub(super) const NAME: &str = "kube-apiserver";
+
+/// A range of node ports, where only the range of cluster IPs counts.
+const NODE_PORTS: &str = "30000-32767";
 
 /// Flags about what is not here: etcd as a database, the watch cache, klog, alpha features.
 const WITHOUT_EFFECT: &[&str] = &[
@@ -66,23 +70,25 @@ pub(super) fn translate(mut flags: Flags) -> anyhow::Result<Vec<String>> {
     if !flags.has("controllers") {
         own.push("--controllers=-*".to_owned());
     }
+    if !flags.has(version::REPORTED) {
+        own.push(format!("--{}={}", version::REPORTED, version::plain()));
+    }
     if let Some(folder) = flags.take("cert-dir")
         && !flags.has("tls-cert-file")
     {
-        let file = |name: &str| Path::new(&folder).join(name);
-        let (certificate, key) = (file("apiserver.crt"), file("apiserver.key"));
-        if certificate.exists() && key.exists() {
-            own.push(format!("--tls-cert-file={}", certificate.display()));
-            own.push(format!("--tls-private-key-file={}", key.display()));
-        }
+        let advertised = flags.get("advertise-address").map(str::to_owned);
+        let advertised = advertised.map(|text| text.parse().context("--advertise-address")).transpose()?;
+        let services =
+            flags.get("service-cluster-ip-range").map(|range| ServiceRanges::parse(range, NODE_PORTS));
+        let services = services.transpose()?.unwrap_or_default();
+        let (certificate, key) =
+            serving_pair::find_or_make(Path::new(&folder), advertised.unwrap_or(address), &services)?;
+        own.push(format!("--tls-cert-file={}", certificate.display()));
+        own.push(format!("--tls-private-key-file={}", key.display()));
     }
     flags.ignore(WITHOUT_EFFECT);
     own.extend(flags.into_arguments());
     Ok(own)
-}
-
-pub(super) fn version() -> String {
-    format!("Kubernetes v{}", orlop_api::schema::builtin::kubernetes_version())
 }
 
 pub(super) fn help() -> String {
@@ -92,9 +98,10 @@ The Kubernetes API server, by Orlop: kube-apiserver's flags for controller-runti
 Flags:
       --allow-privileged  If true, allow privileged containers. False is not supported.
       --bind-address  Address to listen on [default: 0.0.0.0].
-      --cert-dir  Folder with apiserver.crt and apiserver.key.
+      --cert-dir  Folder of apiserver.crt and apiserver.key, which are made unless they are there.
       --etcd-servers  Required, as by kube-apiserver. Objects are kept in memory.
       --secure-port  Port to serve HTTPS on [default: 6443].
+      --version  true or raw: print the version and quit. vX.Y.Z...: report this version.
 ";
     let ignored: String =
         WITHOUT_EFFECT.iter().map(|name| format!("      --{name}  Has no effect.\n")).collect();
@@ -113,12 +120,11 @@ mod tests {
         translate(Flags::parse(arguments.iter().map(Into::into))?)
     }
 
-    /// The flags that controller-runtime 0.25 passes.
-    const ENVTEST: [&str; 12] = [
+    /// The flags that controller-runtime 0.25 passes, but for --cert-dir.
+    const ENVTEST: [&str; 11] = [
         "--allow-privileged=true",
         "--authorization-mode=RBAC",
         "--bind-address=127.0.0.1",
-        "--cert-dir=/nonexistent",
         "--client-ca-file=/nonexistent/client-cert-auth-ca.crt",
         "--disable-admission-plugins=ServiceAccount",
         "--etcd-servers=http://127.0.0.1:1",
