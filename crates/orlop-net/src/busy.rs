@@ -89,7 +89,7 @@ static THREADS: LazyLock<Option<Runtime>> = LazyLock::new(|| {
         .ok()
 });
 
-fn processors() -> usize {
+pub(crate) fn processors() -> usize {
     available_parallelism().map_or(1, usize::from)
 }
 
