@@ -89,7 +89,7 @@ static THREADS: LazyLock<Option<Runtime>> = LazyLock::new(|| {
         .ok()
 });
 
-pub(crate) fn processors() -> usize {
+fn processors() -> usize {
     available_parallelism().map_or(1, usize::from)
 }
 

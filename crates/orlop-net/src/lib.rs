@@ -30,7 +30,6 @@
 mod accept;
 mod address;
 mod authority;
-mod background;
 mod busy;
 pub mod client;
 mod coalesce;
@@ -44,7 +43,6 @@ mod tls;
 
 pub use accept::{AcceptOptions, Connection, ConnectionLimit, accept};
 pub use address::{Address, AddressError};
-pub use background::spawn_in_background;
 pub use busy::is_busy_thread;
 pub use erased::{ByteStream, ErasedStream};
 pub use http::HttpOptions;

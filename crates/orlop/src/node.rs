@@ -335,7 +335,7 @@ impl InProcess {
         let (stop, mut stopped) = watch::channel(false);
         let shutdown = async move { drop(stopped.wait_for(|stopped| *stopped).await) };
         let node = orlop_node::run(client, proxy_client, settings, listener, shutdown);
-        let task = orlop_net::spawn_in_background(node);
+        let task = crate::background::spawn(node);
         Ok(Self { stop, task, _ranges: ranges })
     }
 

@@ -105,7 +105,9 @@ fn streams(cluster: &Cluster, web: &str) {
     cluster.kubectl(&["delete", "pod", "talk", "--timeout=60s"]);
 
     let mut forward = start(cluster, &["port-forward", &format!("pod/{web}"), ":8080"]);
-    let line = lines(&mut forward).next().expect("a line");
+    // Kept open: kubectl tells of every connection.
+    let mut said = lines(&mut forward);
+    let line = said.next().expect("a line");
     let port = line.split_once("127.0.0.1:").and_then(|(_, rest)| rest.split_once(' ')).expect("a port").0;
     let answer = get(&format!("127.0.0.1:{port}"));
     forward.kill().expect("killed");

@@ -133,7 +133,7 @@ fn replicas_follow_custom_and_external_metrics() {
     cluster.kubectl(&["wait", "--for=condition=ScalingActive=False", "hpa/per-object", "--timeout=60s"]);
     let described = cluster.kubectl(&["describe", "hpa", "per-object"]);
     assert!(described.contains("FailedGetObjectMetric"), "{described}");
-    replicas("per-object", "2");
+    replicas("per-object", "4");
     cluster.kubectl(&[
         "delete",
         "apiservice",

@@ -4,14 +4,12 @@
 //! requests, and a client's request would wait behind all of them. On threads of their own they share the processors with
 //! clients' requests by the kernel's rules instead.
 
-use std::{future::Future, sync::LazyLock};
+use std::{future::Future, sync::LazyLock, thread::available_parallelism};
 
 use tokio::{
     runtime::{Builder, Runtime},
     task::JoinHandle,
 };
-
-use crate::busy::processors;
 
 /// Maximum number of these threads, and of those on which their tasks block.
 const THREADS_MAX: usize = 4;
@@ -20,7 +18,7 @@ const BLOCKING_THREADS_MAX: usize = 8;
 /// The threads, started with the first task. `None` if the kernel refuses them.
 static THREADS: LazyLock<Option<Runtime>> = LazyLock::new(|| {
     Builder::new_multi_thread()
-        .worker_threads(processors().min(THREADS_MAX))
+        .worker_threads(available_parallelism().map_or(1, usize::from).min(THREADS_MAX))
         .max_blocking_threads(BLOCKING_THREADS_MAX)
         .thread_name("orlop-background")
         .enable_all()
@@ -30,7 +28,7 @@ static THREADS: LazyLock<Option<Runtime>> = LazyLock::new(|| {
 });
 
 /// Spawns a task that no client waits for, with what it spawns itself.
-pub fn spawn_in_background<F>(task: F) -> JoinHandle<F::Output>
+pub(crate) fn spawn<F>(task: F) -> JoinHandle<F::Output>
 where
     F: Future<Output: Send> + Send + 'static,
 {
@@ -47,8 +45,7 @@ mod tests {
     #[tokio::test]
     async fn task_and_what_it_spawns_have_other_threads() {
         let name = || std::thread::current().name().unwrap_or_default().to_owned();
-        let task =
-            spawn_in_background(async move { (name(), tokio::spawn(async move { name() }).await.unwrap()) });
+        let task = spawn(async move { (name(), tokio::spawn(async move { name() }).await.unwrap()) });
         assert_eq!(task.await.unwrap(), ("orlop-background".to_owned(), "orlop-background".to_owned()));
         assert_ne!(name(), "orlop-background");
     }
