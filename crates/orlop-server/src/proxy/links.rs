@@ -175,7 +175,7 @@ impl Decoder {
 pub(super) struct Rewritten<B> {
     inner: B,
     rewriter: Option<Rewriter>,
-    /// What came and has not been decoded.
+    /// Bytes that have come and are not decoded yet.
     input: Bytes,
 }
 
@@ -237,7 +237,7 @@ where
 #[derive(Debug)]
 struct Page {
     links: Links,
-    /// What may be the beginning of a tag.
+    /// Bytes that may be the beginning of a tag.
     pending: Vec<u8>,
     state: State,
 }
