@@ -111,9 +111,26 @@ pub(crate) async fn run(
 
 /// A server with a node, and the programs of the peer if they do the controllers' work.
 struct Cluster {
-    server: Server,
+    server: NodeServer,
     client: Client,
     peer: peer::Running,
+}
+
+/// A server with a node. Killed, it would leave its containers behind, to be taken up again.
+struct NodeServer(Server);
+
+impl std::ops::Deref for NodeServer {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        &self.0
+    }
+}
+
+impl Drop for NodeServer {
+    fn drop(&mut self) {
+        self.0.stop(PATIENCE);
+    }
 }
 
 /// Starts a server with a node, and waits until pods can be bound to it.
@@ -128,7 +145,7 @@ async fn start(
     let pods = (pods + 10).to_string();
     let mut options = vec!["--node", "--node-name", "bench", "--pod-range", &range, "--max-pods", &pods];
     options.extend(peer.map(|_| peer::CONTROLLERS));
-    let server = Server::start_with(program, folder, &options)?;
+    let server = NodeServer(Server::start_with(program, folder, &options)?);
     let client = Client::connect(&server.kubeconfig, 4).await?;
     let peer = peer.map(|peer| peer.start(&server.kubeconfig)).transpose()?.unwrap_or_default();
     wait_for_node(&client).await?;
