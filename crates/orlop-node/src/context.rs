@@ -9,6 +9,7 @@ use std::{
 
 use k8s_openapi::api::core::v1::Pod;
 use orlop_client::Client;
+use tokio::sync::Semaphore;
 
 use crate::{
     addresses::Addresses,
@@ -38,6 +39,8 @@ pub(crate) struct Node {
     pub(crate) certificates: Arc<Certificates>,
     pub(crate) allocatable: Resources,
     pub(crate) directory: Directory,
+    /// Containers that may start at once.
+    pub(crate) starts: Semaphore,
     /// Control groups, looked for when the first container has a limit. `Err` tells why there are none.
     pub(crate) cgroups: OnceLock<Result<Cgroups, String>>,
 }
@@ -105,6 +108,11 @@ impl Directory {
 
     pub(crate) fn all(&self) -> Vec<Entry> {
         self.lock().values().cloned().collect()
+    }
+
+    /// Returns all pods but one.
+    pub(crate) fn pods_beside(&self, uid: &str) -> Vec<Arc<Pod>> {
+        self.lock().values().filter(|entry| entry.uid != uid).map(|entry| entry.pod.clone()).collect()
     }
 
     pub(crate) fn set(&self, namespace: &str, name: &str, entry: Entry) {

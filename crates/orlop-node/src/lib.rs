@@ -50,14 +50,17 @@ use std::{
 };
 
 use orlop_client::Client;
-use tokio::{net::TcpListener, sync::mpsc};
+use tokio::{
+    net::TcpListener,
+    sync::{Semaphore, mpsc},
+};
 
 use crate::{
     addresses::Addresses,
     context::{Directory, Node, NodeClient},
     events::Recorder,
     networks::Networks,
-    runtime::{Runtime, Support},
+    runtime::{Runtime, Spawner, Support},
     services::{Services, Slices},
 };
 
@@ -84,7 +87,9 @@ pub fn run(
     listener: TcpListener,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> BoxFuture<'static, Result<(), Error>> {
-    run_until(client, proxy_client, settings, listener, Box::pin(shutdown))
+    // A thread has the scheduling priority of the one that starts it, and so have containers.
+    let spawner = Spawner::start();
+    run_until(client, proxy_client, settings, listener, spawner, Box::pin(shutdown))
 }
 
 fn run_until(
@@ -92,18 +97,21 @@ fn run_until(
     proxy_client: Client,
     settings: Settings,
     listener: TcpListener,
+    spawner: io::Result<Spawner>,
     shutdown: BoxFuture<'static, ()>,
 ) -> BoxFuture<'static, Result<(), Error>> {
     Box::pin(async move {
         let in_folder = |error| Error::Io(settings.data_dir.display().to_string(), error);
         std::fs::create_dir_all(&settings.data_dir).map_err(in_folder)?;
+        let spawner = spawner.map_err(|error| Error::Io("a thread for containers".to_owned(), error))?;
         registration::raise_file_limit();
         let port = listener.local_addr().map_err(in_folder)?.port();
         let support = support(&settings)?;
         let networks = match settings.own_networks {
             true => {
                 let machine = settings.pod_range.first();
-                let networks = Networks::new(&settings.data_dir, settings.is_ephemeral, machine);
+                let (program, data_dir) = (&settings.program, &settings.data_dir);
+                let networks = Networks::new(program, data_dir, settings.is_ephemeral, machine);
                 Some(networks.map_err(Error::Network)?)
             }
             false => None,
@@ -126,7 +134,7 @@ fn run_until(
             _ => None,
         };
         let node = Arc::new(Node {
-            runtime: Runtime::new(settings.data_dir.clone(), settings.program.clone()),
+            runtime: Runtime::new(settings.data_dir.clone(), settings.program.clone(), spawner),
             support,
             networks,
             addresses: Addresses::new(settings.pod_range),
@@ -137,6 +145,7 @@ fn run_until(
             certificates: Arc::default(),
             allocatable: registration::capacity(&settings),
             directory: Directory::default(),
+            starts: Semaphore::new(starts_max()),
             client: NodeClient(client.clone()),
             settings,
         });
@@ -180,6 +189,12 @@ fn run_until(
         let _ = serving.await;
         Ok(())
     })
+}
+
+/// Returns the number of containers that may start at once. Each is a few processes that compute until it has started: with
+/// many of them, everything else on the machine waits for its turn behind them, and none starts sooner.
+fn starts_max() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn support(settings: &Settings) -> Result<Support, Error> {

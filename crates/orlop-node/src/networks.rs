@@ -9,9 +9,10 @@ use std::{
     fs, io,
     io::Write,
     net::{Ipv4Addr, SocketAddr, TcpStream},
-    os::fd::AsFd,
+    os::{fd::AsFd, unix::process::CommandExt},
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{ChildStdin, Command, Stdio},
+    sync::Arc,
     time::Duration,
 };
 
@@ -21,6 +22,8 @@ use sha2::{Digest, Sha256};
 /// Folder of named network namespaces, as of iproute2.
 const NAMES: &str = "/run/netns";
 const PREFIX: &str = "orlop-";
+/// First argument of this program when it is to remove the networks of a node that has ended.
+pub(crate) const REMOVER: &str = "pod-network-remover";
 /// Addresses of the two ends. No third device is on a link, so that all links have the same.
 const MACHINE_END: &str = "02:00:00:00:00:01";
 const POD_END: &str = "02:00:00:00:00:02";
@@ -34,11 +37,19 @@ pub(crate) struct Networks {
     prefix: String,
     /// Address of the machine for pods.
     machine: Ipv4Addr,
+    /// Closed with this process, which ends the remover.
+    _remover: Option<Arc<ChildStdin>>,
 }
 
 impl Networks {
-    /// Returns the networks of a node, and removes those that dead nodes of tests left. `Err` tells why there are none.
-    pub(crate) fn new(data_dir: &Path, is_ephemeral: bool, machine: Ipv4Addr) -> Result<Self, String> {
+    /// Returns the networks of a node, and removes those that dead nodes of tests left. `program` removes those of a node
+    /// of a test. `Err` tells why there are none.
+    pub(crate) fn new(
+        program: &Path,
+        data_dir: &Path,
+        is_ephemeral: bool,
+        machine: Ipv4Addr,
+    ) -> Result<Self, String> {
         if !rustix::process::geteuid().is_root() {
             return Err("networks of pods need root".to_owned());
         }
@@ -52,7 +63,12 @@ impl Networks {
             }
         };
         remove_stale();
-        Ok(Self { prefix: format!("{PREFIX}{owner}-"), machine })
+        let prefix = format!("{PREFIX}{owner}-");
+        let remover = match is_ephemeral {
+            true => Some(start_remover(program, &prefix).map_err(|error| error.to_string())?),
+            false => None,
+        };
+        Ok(Self { prefix, machine, _remover: remover.map(Arc::new) })
     }
 
     /// Returns the namespace of a pod's address.
@@ -64,13 +80,14 @@ impl Networks {
         format!("{}{address}", self.prefix)
     }
 
-    /// Creates the network of a pod, if it is not there.
-    pub(crate) async fn create(&self, address: Ipv4Addr) -> io::Result<()> {
+    /// Creates the network of a pod with kernel parameters, by file, if it is not there.
+    pub(crate) async fn create(&self, address: Ipv4Addr, sysctls: Vec<(String, String)>) -> io::Result<()> {
         if self.path(address).exists() {
             return Ok(());
         }
         let networks = self.clone();
-        blocking(move || networks.set_up(address).inspect_err(|_| networks.tear_down(address))).await
+        blocking(move || networks.set_up(address, &sysctls).inspect_err(|_| networks.tear_down(address)))
+            .await
     }
 
     /// Removes the network of a pod.
@@ -97,7 +114,7 @@ impl Networks {
         blocking(move || inside(&path, || TcpStream::connect_timeout(&target, limit))).await
     }
 
-    fn set_up(&self, address: Ipv4Addr) -> io::Result<()> {
+    fn set_up(&self, address: Ipv4Addr, sysctls: &[(String, String)]) -> io::Result<()> {
         let (name, device, machine) = (self.name(address), device(address), self.machine);
         // Left by another node that had the address.
         let _ = ip(&["link", "delete", &device], "");
@@ -123,6 +140,9 @@ impl Networks {
             fs::write(format!("/proc/sys/net/ipv4/conf/{DEVICE}/route_localnet"), "1")?;
             // As container runtimes have it: no program of a pod needs root for its port.
             let _ = fs::write("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0");
+            for (path, value) in sysctls {
+                fs::write(path, value).map_err(|error| io::Error::other(format!("{path}: {error}")))?;
+            }
             ip(
                 &["-batch", "-"],
                 &format!(
@@ -151,10 +171,39 @@ fn device(address: Ipv4Addr) -> String {
     format!("orl{:08x}", u32::from(address))
 }
 
-/// Removes the networks of nodes of tests that were killed.
+/// Starts a process that removes networks once this one has ended, however it does.
+fn start_remover(program: &Path, prefix: &str) -> io::Result<ChildStdin> {
+    let mut child = Command::new(program)
+        .args([REMOVER, prefix])
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .current_dir("/")
+        .process_group(0)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    child.stdin.take().ok_or_else(|| io::Error::other("no input"))
+}
+
+/// Removes networks by the beginning of their names once standard input has ended.
+pub(crate) fn remove_at_end(prefix: &str) -> io::Result<()> {
+    io::copy(&mut io::stdin(), &mut io::sink())?;
+    for name in names().filter(|name| name.starts_with(prefix)) {
+        let _ = ip(&["netns", "delete", &name], "");
+    }
+    Ok(())
+}
+
+/// Returns the names of network namespaces.
+fn names() -> impl Iterator<Item = String> {
+    let entries = fs::read_dir(NAMES).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned())
+}
+
+/// Removes the networks of nodes of tests that were killed with their remover.
 fn remove_stale() {
-    for entry in fs::read_dir(NAMES).into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
+    for name in names() {
         let owner = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('-'));
         let process = owner.and_then(|(owner, _)| owner.strip_prefix('e')?.parse::<u32>().ok());
         if process.is_some_and(|process| !Path::new("/proc").join(process.to_string()).exists()) {

@@ -1,6 +1,7 @@
 //! The command line. Each subcommand has its own file.
 
 mod access;
+mod background;
 mod compose;
 mod device;
 mod duration;

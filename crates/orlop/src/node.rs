@@ -334,7 +334,8 @@ impl InProcess {
             Client::new(chain.service(User::authenticated("system:kube-proxy", [])), "default");
         let (stop, mut stopped) = watch::channel(false);
         let shutdown = async move { drop(stopped.wait_for(|stopped| *stopped).await) };
-        let task = tokio::spawn(orlop_node::run(client, proxy_client, settings, listener, shutdown));
+        let node = orlop_node::run(client, proxy_client, settings, listener, shutdown);
+        let task = crate::background::spawn(node);
         Ok(Self { stop, task, _ranges: ranges })
     }
 

@@ -52,7 +52,7 @@ use screen::Screen;
 use tokio::{net::TcpListener, sync::watch};
 use trust::SharedTrust;
 
-use crate::{compose, duration, node, shutdown};
+use crate::{background, compose, duration, node, shutdown};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -365,7 +365,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let metrics = manager.metrics();
     chain.add_metrics(Box::new(move |registry| metrics.register(registry)));
     let (stop_controllers, controllers_stopped) = watch::channel(false);
-    let controllers = tokio::spawn(manager.run(is_set(controllers_stopped)));
+    let controllers = background::spawn(manager.run(is_set(controllers_stopped)));
     let bootstrap_loop =
         tokio::spawn(bootstrap::reconcile(chain.clone(), advertised, identity.root_ca.clone()));
     let node = match kubelet.as_ref().zip(node_ranges) {

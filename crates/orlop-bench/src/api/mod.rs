@@ -119,6 +119,15 @@ impl Server {
     pub(crate) fn resident_mib(&self) -> f64 {
         load::status_mib(&self.process.id().to_string(), "VmRSS")
     }
+
+    /// Ends it in order, within a limit.
+    pub(crate) fn stop(&mut self, limit: Duration) {
+        let _ = Command::new("kill").args(["-TERM", &self.process.id().to_string()]).status();
+        let started = Instant::now();
+        while started.elapsed() < limit && matches!(self.process.try_wait(), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
 }
 
 impl Drop for Server {

@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 
+use super::sysctls;
 use crate::quantity::{Resources, milli};
 
 /// Refusal of a pod: it becomes Failed with this reason.
@@ -28,8 +29,8 @@ pub(crate) fn admit(
         let message = "Failed to admit pod as the OS field doesn't match node OS".to_owned();
         return Err(Refusal { reason: "PodOSNotSupported".into(), message });
     }
-    if spec.security_context.is_some_and(|context| context.sysctls.is_some_and(|list| !list.is_empty())) {
-        let message = "forbidden sysctl: this node sets none".to_owned();
+    if let Some(name) = sysctls::forbidden(pod) {
+        let message = format!("forbidden sysctl: {name:?} not allowlisted");
         return Err(Refusal { reason: "SysctlForbidden".into(), message });
     }
     let taken: Vec<_> = others.iter().flat_map(|other| host_ports(other)).collect();
@@ -50,9 +51,12 @@ pub(crate) fn check_resources(
     for name in ["pods", "cpu", "memory", "ephemeral-storage"] {
         let Some(capacity) = allocatable.get(name).map(milli) else { continue };
         let request = |pod: &Pod| if name == "pods" { 1000 } else { requested(pod, name) };
-        let used: i64 = others.iter().map(|other| request(other)).sum();
         let wanted = request(pod);
-        if wanted > 0 && used + wanted > capacity {
+        if wanted == 0 {
+            continue;
+        }
+        let used: i64 = others.iter().map(|other| request(other)).sum();
+        if used + wanted > capacity {
             // As a kubelet counts: thousandths of a core, and whole units of everything else.
             let shown = |amount: i64| if name == "cpu" { amount } else { amount / 1000 };
             return Err(Refusal {
@@ -88,9 +92,6 @@ pub(crate) fn requested(pod: &Pod, name: &str) -> i64 {
 /// Returns the first field of a pod that a runtime of processes cannot honour.
 fn unsupported(pod: &Pod) -> Option<String> {
     let spec = pod.spec.as_ref()?;
-    if spec.share_process_namespace == Some(true) {
-        return Some("spec.shareProcessNamespace".into());
-    }
     if spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty()) {
         return Some("spec.resourceClaims".into());
     }
@@ -177,9 +178,13 @@ mod tests {
     }
 
     #[test]
-    fn shared_process_namespace_is_refused() {
-        let wanted = pod(json!({"containers": [{"name": "a"}], "shareProcessNamespace": true}));
+    fn unsafe_sysctl_is_refused() {
+        let context = json!({"sysctls": [{"name": "kernel.msgmax", "value": "1"}]});
+        let wanted = pod(json!({"containers": [{"name": "a"}], "securityContext": context}));
         let refusal = admit(&wanted, &[], &Resources::new()).unwrap_err();
-        assert_eq!(refusal.message, "spec.shareProcessNamespace is not supported by this node");
+        assert_eq!(
+            (refusal.reason.as_str(), refusal.message.as_str()),
+            ("SysctlForbidden", "forbidden sysctl: \"kernel.msgmax\" not allowlisted")
+        );
     }
 }

@@ -12,6 +12,7 @@ pub(crate) mod resize;
 pub(crate) mod restart;
 pub(crate) mod status;
 pub(crate) mod storage;
+pub(crate) mod sysctls;
 
 /// Returns true for a pod from a manifest of the node, which the API does not decide about.
 pub(crate) fn is_static(pod: &k8s_openapi::api::core::v1::Pod) -> bool {

@@ -8,11 +8,13 @@ mod container;
 mod isolation;
 pub(crate) mod memory;
 mod records;
+mod spawner;
 
 pub(crate) use container::Container;
 pub use isolation::Isolation;
 pub(crate) use isolation::Support;
 pub(crate) use records::{Found, Record};
+pub(crate) use spawner::Spawner;
 
 use std::{
     fs, io,
@@ -53,11 +55,12 @@ pub(crate) struct Runtime {
     root: PathBuf,
     /// Program that is a monitor when started with [`shim::ARGUMENT`].
     program: PathBuf,
+    spawner: Spawner,
 }
 
 impl Runtime {
-    pub(crate) fn new(root: PathBuf, program: PathBuf) -> Self {
-        Self { root, program }
+    pub(crate) fn new(root: PathBuf, program: PathBuf, spawner: Spawner) -> Self {
+        Self { root, program, spawner }
     }
 
     /// Returns the directory of a pod.
@@ -93,7 +96,8 @@ impl Runtime {
             fs::create_dir_all(parent)?;
         }
         let errors = fs::File::create(folder.join("monitor.log"))?;
-        let mut child = Command::new(&self.program)
+        let mut command = Command::new(&self.program);
+        command
             .arg0(format!("orlop: {}", config.title))
             .arg(shim::ARGUMENT)
             .arg(folder)
@@ -102,8 +106,8 @@ impl Runtime {
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(errors)
-            .spawn()?;
+            .stderr(errors);
+        let mut child = self.spawner.spawn(command).await?;
         let container = Container::of_monitor(
             i32::try_from(child.id()).map_err(io::Error::other)?,
             config.id.clone(),

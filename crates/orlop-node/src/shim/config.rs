@@ -45,11 +45,26 @@ pub(crate) struct Config {
     /// Network namespace of the pod; that of the machine if `None`.
     #[serde(default)]
     pub(crate) network: Option<PathBuf>,
+    /// Namespaces of the pod, which the container joins.
+    #[serde(default)]
+    pub(crate) sandbox: Option<Sandbox>,
+    /// Kernel parameters, by file, if this is the sandbox of a pod: it only holds namespaces.
+    #[serde(default)]
+    pub(crate) holds: Option<Vec<(String, String)>>,
     /// Process of the node, if the container is to end with it.
     pub(crate) node: Option<i32>,
     /// Control groups of the program, which its monitor is not in: it records why the program ended.
     #[serde(default)]
     pub(crate) cgroups: Vec<PathBuf>,
+}
+
+/// The sandbox of a pod.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Sandbox {
+    /// Its process.
+    pub(crate) pid: i32,
+    /// Its process namespace is that of all containers.
+    pub(crate) shares_processes: bool,
 }
 
 /// Ids of a container's processes. Those that are `None` are the node's own.

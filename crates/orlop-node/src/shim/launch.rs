@@ -17,9 +17,10 @@ use std::{
 };
 
 use rustix::{
-    process::{Gid, Signal, Uid},
+    process::{Gid, Signal, Uid, WaitOptions},
     thread::{CapabilitySet, LinkNameSpaceType, UnshareFlags},
 };
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::{
     config::{Config, Exec, read},
@@ -37,6 +38,12 @@ pub(super) fn run(folder: &Path, exec: Option<u32>) -> io::Result<()> {
         monitor.write_all(format!("cannot enter the control group: {error}").as_bytes())?;
         return Err(error);
     }
+    if exec.is_none() && config.holds.is_some() {
+        // Tells the monitor that it has started.
+        drop(monitor);
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+        return hold();
+    }
     let error = match exec {
         None => start(&config),
         Some(number) => {
@@ -50,6 +57,23 @@ pub(super) fn run(folder: &Path, exec: Option<u32>) -> io::Result<()> {
     // Closed by a successful exec, which tells the monitor so.
     monitor.write_all(error.to_string().as_bytes())?;
     Err(error)
+}
+
+/// Holds namespaces until it is ended, and collects processes in them that have lost their parent.
+fn hold() -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut children = signal(SignalKind::child())?;
+        let mut end = signal(SignalKind::terminate())?;
+        loop {
+            tokio::select! {
+                _ = children.recv() => {
+                    while let Ok(Some(_)) = rustix::process::wait(WaitOptions::NOHANG) {}
+                }
+                _ = end.recv() => return Ok(()),
+            }
+        }
+    })
 }
 
 fn connect(id: &str, number: u32) -> io::Result<UnixStream> {

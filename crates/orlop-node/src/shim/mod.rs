@@ -20,6 +20,8 @@ mod stdio;
 
 use std::{path::PathBuf, process::ExitCode};
 
+use crate::networks;
+
 /// First argument of this program when it is to be a monitor.
 pub const ARGUMENT: &str = "container-monitor";
 /// First argument of the stage between the monitor and the program.
@@ -27,7 +29,7 @@ const LAUNCH: &str = "container-launch";
 /// Program to start for a further stage: the running one, even if its file was replaced.
 pub(crate) const SELF: &str = "/proc/self/exe";
 
-/// Runs a container's monitor if the command line asks for one. Returns `None` for every other command line.
+/// Runs a container's monitor, or the remover of networks, if the command line asks for one. Returns `None` for every other command line.
 pub fn main() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
     let stage = arguments.next()?;
@@ -37,6 +39,8 @@ pub fn main() -> Option<ExitCode> {
         let folder = PathBuf::from(arguments.next()?);
         let exec = arguments.next().and_then(|number| number.to_str()?.parse().ok());
         launch::run(&folder, exec)
+    } else if stage == networks::REMOVER {
+        networks::remove_at_end(arguments.next()?.to_str()?)
     } else {
         return None;
     };

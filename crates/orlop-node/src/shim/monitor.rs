@@ -8,7 +8,7 @@ use std::{
     collections::HashMap,
     fs,
     io::{self, Write},
-    os::fd::OwnedFd,
+    os::fd::{AsFd, OwnedFd},
     path::{Path, PathBuf},
     process::Command,
     rc::Rc,
@@ -19,7 +19,7 @@ use bytes::Bytes;
 use k8s_openapi::jiff::Timestamp;
 use rustix::{
     process::{Pid, PidfdFlags, Signal, WaitOptions},
-    thread::UnshareFlags,
+    thread::{LinkNameSpaceType, UnshareFlags},
 };
 use tokio::{
     io::{AsyncReadExt, unix::AsyncFd},
@@ -32,7 +32,7 @@ use tokio::{
 
 use super::{
     LAUNCH, SELF,
-    config::{Config, Exec, Exit, Outcome, Request, Started, write},
+    config::{Config, Exec, Exit, Outcome, Request, Sandbox, Started, write},
     frames::{self, channel},
     log_writer::LogWriter,
     processes,
@@ -64,9 +64,7 @@ pub(super) fn run(folder: &Path) -> io::Result<()> {
     let config = Config::read(folder)?;
     let _ = rustix::process::setsid();
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
-    if let Some(namespaces) = &config.namespaces
-        && let Err(error) = unshare(namespaces.user)
-    {
+    if let Err(error) = leave_namespaces(&config) {
         report(&Started::Error(format!("cannot create namespaces: {error}")))?;
         return Ok(());
     }
@@ -74,10 +72,48 @@ pub(super) fn run(folder: &Path) -> io::Result<()> {
     LocalSet::new().block_on(&runtime, monitor(folder, config))
 }
 
+/// Leaves namespaces of the machine, for new ones or for those of the pod's sandbox.
+fn leave_namespaces(config: &Config) -> io::Result<()> {
+    let Some(namespaces) = &config.namespaces else { return Ok(()) };
+    let mut own = UnshareFlags::NEWPID | UnshareFlags::NEWUTS;
+    match config.sandbox {
+        Some(sandbox) => {
+            join(sandbox, namespaces.user)?;
+            own.set(UnshareFlags::NEWPID, !sandbox.shares_processes);
+            #[expect(deprecated, reason = "because of flags that are not used here")]
+            rustix::thread::unshare(own)?;
+        }
+        None => {
+            own.set(UnshareFlags::NEWIPC, config.holds.is_some());
+            unshare(own, namespaces.user)?;
+        }
+    }
+    for (path, value) in config.holds.iter().flatten() {
+        fs::write(path, value).map_err(|error| io::Error::other(format!("{path}: {error}")))?;
+    }
+    Ok(())
+}
+
+/// Joins the namespaces of a sandbox. Children are in its pid namespace, if that is shared.
+fn join(sandbox: Sandbox, user: bool) -> io::Result<()> {
+    let open = |name: &str| fs::File::open(format!("/proc/{}/ns/{name}", sandbox.pid));
+    let mut all = vec![(open("ipc")?, LinkNameSpaceType::InterProcessCommunication)];
+    if sandbox.shares_processes {
+        all.push((open("pid")?, LinkNameSpaceType::ProcessID));
+    }
+    if user {
+        // First: it gives the rights to join the others.
+        all.insert(0, (open("user")?, LinkNameSpaceType::User));
+    }
+    for (file, kind) in all {
+        rustix::thread::move_into_link_name_space(file.as_fd(), Some(kind))?;
+    }
+    Ok(())
+}
+
 /// Leaves the pid and host name namespaces of the machine. Children are in the new pid namespace.
-fn unshare(user: bool) -> io::Result<()> {
+fn unshare(mut flags: UnshareFlags, user: bool) -> io::Result<()> {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    let mut flags = UnshareFlags::NEWPID | UnshareFlags::NEWUTS;
     flags.set(UnshareFlags::NEWUSER, user);
     // Deprecated because of flags that are not used here: file descriptors stay shared.
     #[expect(deprecated)]

@@ -10,6 +10,7 @@ mod ports;
 mod publish;
 mod resize;
 mod restore;
+mod sandbox;
 mod start;
 mod stop;
 mod storage;
@@ -123,6 +124,9 @@ pub(crate) struct Worker {
     published: Option<PodStatus>,
     mount_reported: bool,
     limits_reported: bool,
+    sysctls_reported: bool,
+    /// Process that holds namespaces of the pod, if it needs one.
+    sandbox: Option<Container>,
     resize: Option<status::Resize>,
     has_network: bool,
     /// Time of the next look at the use of local storage.
@@ -162,6 +166,8 @@ impl Worker {
             published: None,
             mount_reported: false,
             limits_reported: false,
+            sysctls_reported: false,
+            sandbox: None,
             resize: None,
             has_network: false,
             storage_at: Instant::now(),
@@ -366,6 +372,7 @@ impl Worker {
     }
 
     async fn remove_network(&mut self) {
+        self.remove_sandbox().await;
         self.has_network = false;
         if let (Some(networks), Some(address)) = (&self.node.networks, self.address) {
             networks.remove(address).await;
@@ -395,17 +402,12 @@ impl Worker {
 
     /// Returns the pods of this node beside this one that have not ended.
     fn other_pods(&self) -> Vec<Arc<Pod>> {
-        self.node
-            .directory
-            .all()
-            .into_iter()
-            .filter(|entry| entry.uid != self.uid)
-            .map(|entry| entry.pod)
-            .filter(|pod| {
-                let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-                !matches!(phase, Some("Succeeded" | "Failed"))
-            })
-            .collect()
+        let mut others = self.node.directory.pods_beside(&self.uid);
+        others.retain(|pod| {
+            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+            !matches!(phase, Some("Succeeded" | "Failed"))
+        });
+        others
     }
 
     /// Fails a pod that has been active for too long.

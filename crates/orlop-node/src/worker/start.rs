@@ -20,6 +20,7 @@ use crate::{
     images::{Image, ImageError},
     pods::containers::{Class, Ended, Run, Waiting},
     probes::{self, Kind, Target},
+    runtime::{Container, StartError},
     services,
     shim::config::{Config, Mount, Namespaces},
     volumes::{
@@ -51,7 +52,7 @@ impl Worker {
                 return false;
             }
         }
-        if !self.create_network().await {
+        if !self.create_network().await || !self.create_sandbox().await {
             return false;
         }
         self.forward_host_ports().await;
@@ -107,7 +108,7 @@ impl Worker {
         if self.is_host_network() || self.has_network {
             return true;
         }
-        let created = networks.create(address).await;
+        let created = networks.create(address, self.network_sysctls()).await;
         if let Err(error) = &created {
             let message =
                 format!("Failed to create pod sandbox: cannot create the network of the pod: {error}");
@@ -144,7 +145,7 @@ impl Worker {
         }
         let path = Some(self.members[index].field_path());
         self.node.events.pod(&self.pod, path.clone(), Severity::Normal, "Created", "Container created");
-        let started = self.node.runtime.start(&folder, &config, &image.id).await;
+        let Some(started) = self.start_in_turn(&folder, &config, &image).await else { return };
         let now = Timestamp::now();
         let member = &mut self.members[index];
         if let Run::Ended(ended) = std::mem::take(&mut member.state.run) {
@@ -188,6 +189,21 @@ impl Worker {
                 self.wake_in(Duration::ZERO);
             }
         }
+    }
+
+    /// Starts the processes of a container when it is its turn. `None` if the pod ends before.
+    async fn start_in_turn(
+        &self,
+        folder: &Path,
+        config: &Config,
+        image: &Image,
+    ) -> Option<Result<Container, StartError>> {
+        let mut desired = self.desired.clone();
+        let _turn = tokio::select! {
+            turn = self.node.starts.acquire() => turn,
+            _ = desired.wait_for(super::Desired::is_ending) => return None,
+        };
+        Some(self.node.runtime.start(folder, config, &image.id).await)
     }
 
     /// Waits for the end of a running container, and starts its probes.
@@ -391,10 +407,17 @@ impl Worker {
             ids,
             namespaces,
             network: self.network(),
-            node: self.node.settings.is_ephemeral.then(|| rustix::process::getpid().as_raw_nonzero().get()),
+            sandbox: self.sandbox().map_err(create_error)?,
+            holds: None,
+            node: self.node_process(),
             cgroups,
         };
         Ok((folder, config))
+    }
+
+    /// Returns the process that containers end with.
+    pub(super) fn node_process(&self) -> Option<i32> {
+        self.node.settings.is_ephemeral.then(|| rustix::process::getpid().as_raw_nonzero().get())
     }
 
     /// Tells that a privileged container has no more rights than the node.
@@ -526,6 +549,6 @@ fn command(
     }
 }
 
-fn new_id() -> String {
+pub(super) fn new_id() -> String {
     format!("{:032x}{:032x}", rand::random::<u128>(), rand::random::<u128>())
 }

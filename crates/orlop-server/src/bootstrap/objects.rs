@@ -90,6 +90,7 @@ impl<'a> Expected<'a> {
             kind: self.kind.clone(),
             attributes,
             query: Query::default(),
+            method: http::Method::default(),
             uri: http::Uri::default(),
             headers: HeaderMap::new(),
             body: bytes::Bytes::new(),

@@ -75,6 +75,8 @@ pub struct Request {
     pub attributes: Attributes,
     /// Query parameters.
     pub query: Query,
+    /// Method as received.
+    pub method: http::Method,
     /// Path and query as received.
     pub uri: http::Uri,
     /// Headers.
@@ -111,6 +113,7 @@ impl Request {
             kind,
             attributes,
             query: Query::default(),
+            method: http::Method::default(),
             uri: http::Uri::default(),
             headers: self.headers.clone(),
             body: Bytes::new(),
@@ -155,6 +158,8 @@ pub(crate) async fn run(
     let Attributes { verb, subresource, .. } = &request.attributes;
     let allowed = match subresource {
         None => request.kind.allows(verb.as_str()),
+        // OPTIONS, which has no verb.
+        Some(Subresource::Proxy) if *verb == Verb::none() => true,
         Some(subresource) => match request.kind.subresource(subresource.as_str()) {
             None => return Err(Status::resource_unknown()),
             Some(subresource) => subresource.verbs.iter().any(|allowed| allowed == verb.as_str()),

@@ -87,7 +87,7 @@ pub(crate) async fn route(
     if subresource.is_some_and(|subresource| kind.subresource(subresource).is_none()) {
         return Err(Status::resource_unknown());
     }
-    if !has_method(&kind, &attributes) {
+    if !has_method(&kind, &attributes, &parts.method) {
         // Kubernetes' handler of custom resources has no routes: it passes on what it does not serve.
         let is_passed_on = kind.flags.custom && kind.namespaced && namespace.is_empty();
         return if is_passed_on { Ok(not_found()) } else { Err(Status::method_unknown()) };
@@ -98,6 +98,7 @@ pub(crate) async fn route(
         kind,
         attributes,
         query,
+        method: parts.method.clone(),
         uri: parts.uri.clone(),
         headers: parts.headers.clone(),
         body,
@@ -118,7 +119,7 @@ pub(crate) async fn route(
 
 /// Returns true if a path has a method for the verb. All namespaces together can be read, but not created in
 /// or deleted; only an object can be changed.
-fn has_method(kind: &Kind, attributes: &Attributes) -> bool {
+fn has_method(kind: &Kind, attributes: &Attributes, method: &Method) -> bool {
     let Attributes { name, namespace, subresource, .. } = attributes;
     let all_namespaces = kind.namespaced && namespace.is_empty();
     match attributes.verb {
@@ -126,7 +127,9 @@ fn has_method(kind: &Kind, attributes: &Attributes) -> bool {
         Verb::Create => !all_namespaces && (name.is_empty() || subresource.is_some()),
         Verb::DeleteCollection => !all_namespaces,
         Verb::Get | Verb::Update | Verb::Patch | Verb::Delete => !name.is_empty(),
-        Verb::Other(_) => false,
+        Verb::Other(_) => {
+            *method == Method::OPTIONS && *subresource == Some(Subresource::Proxy) && !name.is_empty()
+        }
     }
 }
 

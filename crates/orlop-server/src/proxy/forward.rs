@@ -13,6 +13,7 @@ use rustls::{ClientConfig, pki_types::ServerName};
 use tokio::{net::TcpStream, time::timeout};
 use tokio_rustls::TlsConnector;
 
+use super::links::{Links, Rewritten};
 use crate::http::body::Body;
 
 /// Limit on connecting and on a TLS handshake.
@@ -29,6 +30,13 @@ const HOP_BY_HOP: &[header::HeaderName] = &[
 ];
 /// Headers with credentials for this server.
 const CREDENTIALS: &[header::HeaderName] = &[header::AUTHORIZATION, header::COOKIE];
+/// Headers by which a page would decide who may read answers of this server.
+const CROSS_ORIGIN: &[header::HeaderName] = &[
+    header::ACCESS_CONTROL_ALLOW_CREDENTIALS,
+    header::ACCESS_CONTROL_ALLOW_HEADERS,
+    header::ACCESS_CONTROL_ALLOW_METHODS,
+    header::ACCESS_CONTROL_ALLOW_ORIGIN,
+];
 
 /// A server to send requests on to.
 #[derive(Clone, Debug)]
@@ -37,6 +45,16 @@ pub(crate) struct Backend {
     pub(crate) port: u16,
     /// TLS; `None` for plain HTTP.
     pub(crate) tls: Option<Arc<ClientConfig>>,
+}
+
+impl Backend {
+    /// Returns its host and port.
+    pub(crate) fn authority(&self) -> String {
+        match self.host.contains(':') {
+            true => format!("[{}]:{}", self.host, self.port),
+            false => format!("{}:{}", self.host, self.port),
+        }
+    }
 }
 
 /// A request to send on.
@@ -52,8 +70,13 @@ pub(crate) struct Forwarded {
     pub(crate) upgrade: Option<OnUpgrade>,
 }
 
-/// Sends a request on. The response is that of the backend, whatever its status.
-pub(crate) async fn forward(backend: &Backend, forwarded: Forwarded) -> Result<Response<Body>, Status> {
+/// Sends a request on. The response is that of the backend, whatever its status. Its links are rewritten if they are to lead
+/// through a proxy.
+pub(crate) async fn forward(
+    backend: &Backend,
+    forwarded: Forwarded,
+    links: Option<Links>,
+) -> Result<Response<Body>, Status> {
     let upgrade = forwarded.upgrade.clone().filter(|_| forwarded.headers.contains_key(header::UPGRADE));
     let response = send(backend, forwarded, upgrade.is_some()).await?;
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
@@ -65,7 +88,14 @@ pub(crate) async fn forward(backend: &Backend, forwarded: Forwarded) -> Result<R
     let (mut parts, body) = response.into_parts();
     remove(&mut parts.headers, HOP_BY_HOP);
     parts.headers.remove(header::CONTENT_LENGTH);
-    Ok(Response::from_parts(parts, Body::forward(body)))
+    if links.is_some() {
+        remove(&mut parts.headers, CROSS_ORIGIN);
+    }
+    let body = match links.and_then(|links| links.rewrite_headers(&mut parts.headers)) {
+        Some(rewriter) => Body::forward(Rewritten::new(body, rewriter)),
+        None => Body::forward(body),
+    };
+    Ok(Response::from_parts(parts, body))
 }
 
 /// Sends a request, and returns the response with its connection.
@@ -89,11 +119,10 @@ pub(super) async fn send(
         headers.insert(header::CONNECTION, header::HeaderValue::from_static("Upgrade"));
         headers.insert(header::UPGRADE, wanted);
     }
-    let host = match backend.host.contains(':') {
-        true => format!("[{}]:{}", backend.host, backend.port),
-        false => format!("{}:{}", backend.host, backend.port),
-    };
-    headers.insert(header::HOST, header::HeaderValue::try_from(host).map_err(|error| dialling(&error))?);
+    headers.insert(
+        header::HOST,
+        header::HeaderValue::try_from(backend.authority()).map_err(|error| dialling(&error))?,
+    );
     *request.headers_mut() = headers;
 
     let address = (backend.host.as_str(), backend.port);

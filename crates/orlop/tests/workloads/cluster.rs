@@ -3,7 +3,7 @@
 use std::{
     io::{Read, Write},
     net::TcpStream,
-    ops::Deref,
+    ops::{Deref, DerefMut},
     process::Command,
     time::{Duration, Instant},
 };
@@ -37,19 +37,34 @@ pub(crate) struct Cluster {
     mark: String,
 }
 
+/// Databases below a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Engine {
+    Sqlite,
+    PostgreSql,
+}
+
 /// Starts a server with a node, on the engine of the test.
 pub(crate) fn cluster(options: &[&str]) -> Cluster {
+    cluster_on(engine(), options)
+}
+
+/// Starts a server with a node on an engine: SQLite in memory, or a database of a shared PostgreSQL.
+pub(crate) fn cluster_on(engine: Engine, options: &[&str]) -> Cluster {
     let mut options = [&["--node", "--node-name", "n1"], options].concat();
-    let endpoint = endpoint();
+    let endpoint = (engine == Engine::PostgreSql).then(|| {
+        let postgresql = orlop_testbed::Cluster::shared().expect("PostgreSQL");
+        postgresql.url(&postgresql.create_database().expect("a database"))
+    });
     if let Some(endpoint) = &endpoint {
         options.extend(["--endpoint", endpoint]);
     }
     Cluster::of(Server::start_with(&options))
 }
 
-/// Returns the database of a test; `None` for SQLite in memory. `ORLOP_TEST_ENGINE` (postgresql, sqlite) decides for all
-/// tests. Otherwise every other test, by its name, runs on PostgreSQL: both engines are covered in the time of one.
-fn endpoint() -> Option<String> {
+/// Returns the engine of a test. `ORLOP_TEST_ENGINE` (postgresql, sqlite) decides for all tests. Otherwise every other test,
+/// by its name, runs on PostgreSQL: both engines are covered in the time of one.
+fn engine() -> Engine {
     let thread = std::thread::current();
     let name = thread.name().unwrap_or_default();
     let is_postgresql = match std::env::var("ORLOP_TEST_ENGINE").as_deref() {
@@ -58,10 +73,7 @@ fn endpoint() -> Option<String> {
         Ok(other) => panic!("ORLOP_TEST_ENGINE is postgresql or sqlite, not {other:?}"),
         Err(_) => name.bytes().map(u32::from).sum::<u32>().is_multiple_of(2),
     };
-    is_postgresql.then(|| {
-        let postgresql = orlop_testbed::Cluster::shared().expect("PostgreSQL");
-        postgresql.url(&postgresql.create_database().expect("a database"))
-    })
+    if is_postgresql { Engine::PostgreSql } else { Engine::Sqlite }
 }
 
 impl Cluster {
@@ -106,6 +118,12 @@ impl Cluster {
     pub(crate) fn events(&self, reason: &str) -> String {
         let selector = format!("--field-selector=reason={reason}");
         self.kubectl(&["get", "events", &selector, "-o", "jsonpath={.items[*].message}"])
+    }
+}
+
+impl DerefMut for Cluster {
+    fn deref_mut(&mut self) -> &mut Server {
+        self.server.as_mut().expect("a server until it is dropped")
     }
 }
 

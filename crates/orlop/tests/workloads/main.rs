@@ -3,13 +3,17 @@
 #![allow(clippy::panic, reason = "a test fails by panicking")]
 
 mod cluster;
+mod commands;
 mod containers;
+mod custom_metrics;
+mod ends;
 mod limits;
 mod metrics;
 mod pods;
 mod postgresql;
 mod probes;
 mod restarts;
+mod sandboxes;
 mod services;
 mod static_pods;
 mod streams;

@@ -10,6 +10,7 @@ use std::{
 
 use crate::{
     cluster::{cluster, get, web_image},
+    sandboxes::has_pod_networks,
     support,
 };
 
@@ -103,6 +104,90 @@ fn port_is_forwarded_and_proxied() {
     forward.kill().expect("killed");
     forward.wait().expect("it ends");
     assert_eq!(answers, [0; 3].map(|_| Some("1 web\n".to_owned())));
+}
+
+/// A page with links, which also tells the method.
+const PAGE: &str = r#"
+import http.server, os
+class Handler(http.server.BaseHTTPRequestHandler):
+    def answer(self):
+        if self.path == "/old":
+            self.send_response(302)
+            self.send_header("Location", "/new")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        body = ('<a href="/next">' + self.command + " " + self.headers["X-Forwarded-Uri"] + "</a>").encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+    do_GET = do_HEAD = do_OPTIONS = do_POST = do_PUT = do_PATCH = do_DELETE = answer
+http.server.ThreadingHTTPServer((os.environ["POD_IP"], 8080), Handler).serve_forever()
+"#;
+
+#[test]
+fn links_of_proxied_pages_lead_through_the_proxy() {
+    let cluster = cluster(&[]);
+    let pod = serde_json::json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "page", "labels": {"app": "page"}},
+        "spec": {"terminationGracePeriodSeconds": 1, "containers": [{"name": "c", "image": "local/python3",
+            "command": ["python3", "-c", PAGE], "ports": [{"containerPort": 8080}],
+            "readinessProbe": {"tcpSocket": {"port": 8080}, "periodSeconds": 1}}]}});
+    cluster.with_input(&["create", "-f", "-"], &pod.to_string());
+    cluster.ready("page");
+    cluster.kubectl(&["expose", "pod", "page", "--port=80", "--target-port=8080"]);
+    let mut proxy = Command::new(support::kubectl())
+        .arg("--kubeconfig")
+        .arg(cluster.kubeconfig())
+        .args(["proxy", "--port=0"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("kubectl");
+    let mut line = String::new();
+    BufReader::new(proxy.stdout.take().expect("its output")).read_line(&mut line).expect("a line");
+    let address = line.trim().rsplit(' ').next().expect("an address").to_owned();
+    let ask = |method: &str, path: &str| {
+        let mut stream = TcpStream::connect(&address).expect("a connection");
+        let request = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        std::io::Write::write_all(&mut stream, request.as_bytes()).expect("a request");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        answer
+    };
+    let base = "/api/v1/namespaces/default";
+    cluster.eventually(&["get", "--raw", &format!("{base}/services/page/proxy/")], |page| {
+        page.starts_with("<a ")
+    });
+    for object in ["pods/page", "pods/page:8080", "services/page", "services/page:80"] {
+        let own = format!("{base}/{object}/proxy");
+        for method in ["GET", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"] {
+            let answer = ask(method, &format!("{own}/a/b/?c=d"));
+            let page = format!("<a href=\"{own}/next\">{method} {own}/a/b/</a>");
+            assert!(
+                answer.starts_with("HTTP/1.1 200") && answer.contains(&page),
+                "{method} {object}: {answer}"
+            );
+        }
+        let head = ask("HEAD", &format!("{own}/a"));
+        assert!(head.starts_with("HTTP/1.1 200") && head.ends_with("\r\n\r\n"), "{object}: {head}");
+        let moved = ask("GET", &format!("{own}/old")).to_lowercase();
+        assert!(
+            moved.starts_with("http/1.1 302") && moved.contains(&format!("location: {own}/new\r\n")),
+            "{moved}"
+        );
+        for method in ["GET", "HEAD"] {
+            let answer = ask(method, &format!("{own}?c=d")).to_lowercase();
+            let location = format!("location: {own}/?c=d\r\n");
+            assert!(
+                answer.starts_with("http/1.1 301") && answer.contains(&location),
+                "{method} {object}: {answer}"
+            );
+        }
+    }
+    proxy.kill().expect("killed");
+    proxy.wait().expect("it ends");
 }
 
 /// A server of UDP and TCP that answers with its name.
@@ -247,11 +332,7 @@ fn names_of_services_are_resolved() {
 
 #[test]
 fn pods_with_networks_of_their_own_listen_on_all_addresses() {
-    let succeeds = |program: &str, arguments: &[&str]| {
-        Command::new(program).args(arguments).output().is_ok_and(|output| output.status.success())
-    };
-    if !succeeds("sh", &["-c", "test $(id -u) = 0"]) || !succeeds("ip", &["-Version"]) {
-        orlop_testbed::not_run::not_run("networks of pods need root and iproute2");
+    if !has_pod_networks() {
         return;
     }
     let cluster = cluster(&["--pod-network", "own"]);

@@ -39,7 +39,7 @@ pub(super) async fn get(request: &Request) -> Result<Response<Body>, Status> {
     let path = format!("/containerLogs/{}/{}/{container}?{query}", attributes.namespace, attributes.name);
     let forwarded =
         Forwarded { method: Method::GET, path, headers: HeaderMap::new(), body: Bytes::new(), upgrade: None };
-    let response = forward(&backend, forwarded).await?;
+    let response = forward(&backend, forwarded, None).await?;
     if response.status().is_success() {
         return Ok(response);
     }

@@ -1,6 +1,6 @@
 //! Proxies to pods, services and nodes.
 
-use http::{Method, Response};
+use http::{HeaderValue, Method, Response, StatusCode, header};
 use orlop_api::status::Status;
 use serde_json::Value;
 
@@ -8,8 +8,7 @@ use super::nodes;
 use crate::{
     endpoints::Request,
     http::body::Body,
-    proxy::{Backend, Forwarded, forward},
-    request::Verb,
+    proxy::{Backend, Forwarded, Links, forward},
     webhook,
 };
 
@@ -24,31 +23,60 @@ pub(super) async fn connect(request: &Request) -> Result<Response<Body>, Status>
         _ => node(request, &object, &target)?,
     };
     let query = request.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
-    let path = format!("/{}{}{query}", attributes.rest, trailing_slash(request));
-    let method = match attributes.verb {
-        Verb::Create => Method::POST,
-        Verb::Update => Method::PUT,
-        Verb::Patch => Method::PATCH,
-        Verb::Delete | Verb::DeleteCollection => Method::DELETE,
-        _ => Method::GET,
-    };
+    let own_path = request.uri.path();
+    let prefix = prefix(own_path, !attributes.namespace.is_empty());
+    let path = &own_path[prefix.len()..];
+    let is_read = matches!(request.method, Method::GET | Method::HEAD);
+    if path.is_empty() && is_read && !request.headers.contains_key(header::UPGRADE) {
+        // Relative links of the page would otherwise lead out of the proxy.
+        return redirect(&format!("{own_path}/{query}"));
+    }
+    let mut headers = request.headers.clone();
+    if let Ok(own_path) = HeaderValue::from_str(own_path) {
+        headers.insert("x-forwarded-uri", own_path);
+    }
     let forwarded = Forwarded {
-        method,
-        path,
-        headers: request.headers.clone(),
+        method: request.method.clone(),
+        path: format!("{}{query}", if path.is_empty() { "/" } else { path }),
+        headers,
         body: request.body.clone(),
         upgrade: request.upgrade.clone(),
     };
-    forward(&backend, forwarded).await.map_err(|status| {
+    let links =
+        Links { prefix: prefix.to_owned(), backend: backend.authority(), client: client_host(request) };
+    forward(&backend, forwarded, Some(links)).await.map_err(|status| {
         let reason =
             status.message.trim_start_matches("Internal error occurred: error dialing backend: ").to_owned();
         Status::service_unavailable(format!("error trying to reach service: {reason}"))
     })
 }
 
-/// Returns the slash at the end of a path, which its segments do not keep.
-fn trailing_slash(request: &Request) -> &'static str {
-    if !request.attributes.rest.is_empty() && request.uri.path().ends_with('/') { "/" } else { "" }
+fn redirect(location: &str) -> Result<Response<Body>, Status> {
+    let location = HeaderValue::from_str(location).map_err(|_| Status::bad_request("invalid path"))?;
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
+    response.headers_mut().insert(header::LOCATION, location);
+    Ok(response)
+}
+
+/// Returns the path of a proxy itself, up to the path at the backend.
+fn prefix(path: &str, is_namespaced: bool) -> &str {
+    // /api/v1/namespaces/NAMESPACE/pods/NAME/proxy, or /api/v1/nodes/NAME/proxy.
+    let segments = if is_namespaced { 7 } else { 5 };
+    let end = path.match_indices('/').nth(segments).map_or(path.len(), |(end, _)| end);
+    &path[..end]
+}
+
+/// Returns the host as which the client knows this server.
+fn client_host(request: &Request) -> String {
+    let of_header = || request.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    request
+        .uri
+        .authority()
+        .map(http::uri::Authority::as_str)
+        .or_else(of_header)
+        .unwrap_or_default()
+        .to_owned()
 }
 
 /// The target of a proxy request: `name`, `name:port` or `scheme:name:port`.
@@ -150,6 +178,15 @@ mod tests {
         assert_eq!(Target::parse("x"), target(false, "x", ""));
         assert_eq!(Target::parse("x:80"), target(false, "x", "80"));
         assert_eq!(Target::parse("https:x:http"), target(true, "x", "http"));
+    }
+
+    #[test]
+    fn path_of_the_proxy_comes_before_that_of_the_backend() {
+        let pod = "/api/v1/namespaces/n/pods/p/proxy";
+        for rest in ["", "/", "/a/b/", "/proxy/x"] {
+            assert_eq!(prefix(&format!("{pod}{rest}"), true), pod);
+            assert_eq!(prefix(&format!("/api/v1/nodes/n/proxy{rest}"), false), "/api/v1/nodes/n/proxy");
+        }
     }
 
     #[test]

@@ -51,7 +51,7 @@ pub(super) async fn connect(request: &Request) -> Result<Response<Body>, Status>
         body: Bytes::new(),
         upgrade: request.upgrade.clone(),
     };
-    let response = forward(&backend, forwarded).await?;
+    let response = forward(&backend, forwarded, None).await?;
     match response.status().as_u16() {
         101 | 200..400 => Ok(response),
         _ => Err(nodes::failure(response).await),

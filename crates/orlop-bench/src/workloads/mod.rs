@@ -1,5 +1,8 @@
 //! Workloads: the time from `kubectl create deployment` to a ready pod and its parts, many pods at once beside a polite
-//! client, and the cost of a node that has nothing to do.
+//! client, and the cost of a node that has nothing to do. With a peer, the same with its controllers and scheduler in place
+//! of the server's own; the node stays.
+
+mod peer;
 
 use std::{
     path::{Path, PathBuf},
@@ -20,7 +23,7 @@ use crate::{
     api::{CONFIG_MAPS, Server},
     client::Client,
     load::Measured,
-    report::Report,
+    report::{Better, Report},
 };
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
@@ -58,6 +61,21 @@ pub(crate) struct Plan {
     pub(crate) deadline: Duration,
     /// Time in which idle servers are watched.
     pub(crate) idle: Duration,
+    /// Programs that do the controllers' work instead.
+    pub(crate) peer: Option<peer::Programs>,
+}
+
+/// Figures of one contender: name, unit and value. All are better the lower they are.
+type Figures = Vec<(String, &'static str, f64)>;
+
+/// Reports figures, beside those of the peer where there are some.
+fn add(report: &mut Report, ours: Figures, theirs: &Figures) {
+    for (name, unit, value) in ours {
+        match theirs.iter().find(|(known, ..)| *known == name) {
+            Some((.., peer)) => report.beside(name, unit, Better::Lower, value, peer::NAME, *peer),
+            None => report.alone(name, unit, value),
+        }
+    }
 }
 
 /// Measures a server with a node.
@@ -69,36 +87,119 @@ pub(crate) async fn run(
 ) -> anyhow::Result<()> {
     for part in &plan.parts {
         match part {
-            Part::Deployment => deployments(report, program, folder, plan.deployments).await?,
-            Part::Many => many(report, program, folder, plan).await?,
+            Part::Deployment => {
+                let ours = deployments(program, folder, plan.deployments, None).await?;
+                let theirs = match &plan.peer {
+                    Some(peer) => deployments(program, folder, plan.deployments, Some(peer)).await?,
+                    None => Figures::new(),
+                };
+                add(report, ours, &theirs);
+            }
+            Part::Many => {
+                let ours = many(program, folder, plan, None).await?;
+                let theirs = match &plan.peer {
+                    Some(peer) => many(program, folder, plan, Some(peer)).await?,
+                    None => Figures::new(),
+                };
+                add(report, ours, &theirs);
+            }
             Part::Idle => idle(report, program, folder, plan.idle).await?,
         }
     }
     Ok(())
 }
 
+/// A server with a node, and the programs of the peer if they do the controllers' work.
+struct Cluster {
+    server: NodeServer,
+    client: Client,
+    peer: peer::Running,
+}
+
+/// A server with a node. Killed, it would leave its containers behind, to be taken up again.
+struct NodeServer(Server);
+
+impl std::ops::Deref for NodeServer {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        &self.0
+    }
+}
+
+impl Drop for NodeServer {
+    fn drop(&mut self) {
+        self.0.stop(PATIENCE);
+    }
+}
+
 /// Starts a server with a node, and waits until pods can be bound to it.
-async fn start(program: &Path, folder: &Path, pods: usize) -> anyhow::Result<(Server, Client)> {
+async fn start(
+    program: &Path,
+    folder: &Path,
+    pods: usize,
+    peer: Option<&peer::Programs>,
+) -> anyhow::Result<Cluster> {
     // A range of its own: other clusters may run on this machine.
     let range = format!("127.{}.0.0/16", 64 + std::process::id() % 32);
     let pods = (pods + 10).to_string();
-    let options = ["--node", "--node-name", "bench", "--pod-range", &range, "--max-pods", &pods];
-    let server = Server::start_with(program, folder, &options)?;
+    let mut options = vec!["--node", "--node-name", "bench", "--pod-range", &range, "--max-pods", &pods];
+    options.extend(peer.map(|_| peer::CONTROLLERS));
+    let server = NodeServer(Server::start_with(program, folder, &options)?);
     let client = Client::connect(&server.kubeconfig, 4).await?;
+    let peer = peer.map(|peer| peer.start(&server.kubeconfig)).transpose()?.unwrap_or_default();
+    wait_for_node(&client).await?;
+    Ok(Cluster { server, client, peer })
+}
+
+/// Waits until pods can be bound to the node.
+async fn wait_for_node(client: &Client) -> anyhow::Result<()> {
     let started = Instant::now();
     loop {
-        let nodes = read(&client, NODES).await?;
+        let nodes = read(client, NODES).await?;
         let node = &nodes["items"][0];
         let is_ready = node["status"]["conditions"].as_array().is_some_and(|conditions| {
             conditions.iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
         });
         let is_tainted = node["spec"]["taints"].as_array().is_some_and(|taints| !taints.is_empty());
         if is_ready && !is_tainted {
-            return Ok((server, client));
+            return Ok(());
         }
         ensure!(started.elapsed() < PATIENCE, "the node does not become ready: {node}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// Runs one pod, so that every controller has begun.
+async fn warm_up(client: &Client) -> anyhow::Result<()> {
+    let (status, _) = client.post(DEPLOYMENTS, &deployment("first", 1)).await?;
+    ensure!(status == 201, "cannot create a Deployment: {status}");
+    let path = format!("{DEPLOYMENTS}/first");
+    let started = Instant::now();
+    while read(client, &path).await?["status"]["readyReplicas"] != 1 {
+        ensure!(started.elapsed() < PATIENCE, "no pod becomes ready");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    client.delete(&path).await?;
+    gone(client, PATIENCE).await
+}
+
+/// Waits until there are no pods.
+async fn gone(client: &Client, limit: Duration) -> anyhow::Result<()> {
+    let started = Instant::now();
+    while !read(client, &format!("{PODS}?limit=1")).await?["items"].as_array().is_none_or(Vec::is_empty) {
+        ensure!(started.elapsed() < limit, "the pods do not go");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Ok(())
+}
+
+/// Returns a Deployment of `sleep`.
+fn deployment(name: &str, replicas: usize) -> Value {
+    let container = json!({"name": "sleep", "image": "local/sleep", "command": ["sleep", "100000"]});
+    json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": {
+        "replicas": replicas, "selector": {"matchLabels": {"app": name}},
+        "template": {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}}}})
 }
 
 async fn read(client: &Client, path: &str) -> anyhow::Result<Value> {
@@ -120,9 +221,14 @@ const STEPS: [&str; 7] = [
     "kubectl has ended",
 ];
 
-async fn deployments(report: &mut Report, program: &Path, folder: &Path, count: usize) -> anyhow::Result<()> {
+async fn deployments(
+    program: &Path,
+    folder: &Path,
+    count: usize,
+    peer: Option<&peer::Programs>,
+) -> anyhow::Result<Figures> {
     let own = tempfile::tempdir_in(folder)?;
-    let (server, client) = start(program, own.path(), count).await?;
+    let Cluster { server, client, peer: _peer } = start(program, own.path(), count, peer).await?;
     let kubectl = orlop_testbed::debian::kubectl().map_err(|error| anyhow::anyhow!("{error}"))?;
     let (sender, mut events) = mpsc::unbounded_channel();
     let watches: Vec<Watch> = [DEPLOYMENTS, REPLICA_SETS, PODS]
@@ -137,25 +243,23 @@ async fn deployments(report: &mut Report, program: &Path, folder: &Path, count: 
     }
     drop(watches);
     let ready = 4;
+    let mut figures = Figures::new();
     for (step, name) in STEPS.iter().enumerate() {
         let times = all.iter().map(|times| times[step]).collect();
         let measured = Measured::new(times, 0, PATIENCE);
-        report.alone(
-            format!("kubectl create deployment: until {name}, p50"),
-            "ms",
-            measured.quantile_ms(0.5),
-        );
+        let name = format!("kubectl create deployment: until {name}");
+        figures.push((format!("{name}, p50"), "ms", measured.quantile_ms(0.5)));
         if step == ready {
-            let name = format!("kubectl create deployment: until {name}, p99");
-            report.alone(name, "ms", measured.quantile_ms(0.99));
+            figures.push((format!("{name}, p99"), "ms", measured.quantile_ms(0.99)));
         }
     }
     // Without kubectl's own start: from the moment that the API has the Deployment.
     let within = all.iter().map(|times| times[ready].saturating_sub(times[0])).collect();
     let measured = Measured::new(within, 0, PATIENCE);
-    report.alone("Deployment stored until its pod is ready, p50", "ms", measured.quantile_ms(0.5));
-    report.alone("Deployment stored until its pod is ready, p99", "ms", measured.quantile_ms(0.99));
-    Ok(())
+    let name = "Deployment stored until its pod is ready";
+    figures.push((format!("{name}, p50"), "ms", measured.quantile_ms(0.5)));
+    figures.push((format!("{name}, p99"), "ms", measured.quantile_ms(0.99)));
+    Ok(figures)
 }
 
 /// A change of an object, with the time at which it arrived.
@@ -268,22 +372,25 @@ async fn follow(
 
 // === Many pods ===
 
-async fn many(report: &mut Report, program: &Path, folder: &Path, plan: &Plan) -> anyhow::Result<()> {
+async fn many(
+    program: &Path,
+    folder: &Path,
+    plan: &Plan,
+    peer: Option<&peer::Programs>,
+) -> anyhow::Result<Figures> {
     let own = tempfile::tempdir_in(folder)?;
-    let (server, client) = start(program, own.path(), plan.pods).await?;
+    let Cluster { server, client, peer } = start(program, own.path(), plan.pods, peer).await?;
+    warm_up(&client).await?;
     let polite = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "polite"}, "data": {"value": "x"}});
     let (status, _) = client.post(CONFIG_MAPS, &polite).await?;
     ensure!(status == 201, "cannot create a ConfigMap: {status}");
     let idle_mib = server.resident_mib();
+    let cpu_before = server.cpu_seconds() + peer.cpu_seconds();
     let is_over = Arc::new(AtomicBool::new(false));
     let beside =
         tokio::spawn(be_polite(Client::connect(&server.kubeconfig, 1).await?, polite, is_over.clone()));
     let started = Instant::now();
-    let container = json!({"name": "sleep", "image": "local/sleep", "command": ["sleep", "100000"]});
-    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "many"}, "spec": {
-        "replicas": plan.pods, "selector": {"matchLabels": {"app": "many"}},
-        "template": {"metadata": {"labels": {"app": "many"}}, "spec": {"containers": [container]}}}});
-    let (status, _) = client.post(DEPLOYMENTS, &deployment).await?;
+    let (status, _) = client.post(DEPLOYMENTS, &deployment("many", plan.pods)).await?;
     ensure!(status == 201, "cannot create a Deployment: {status}");
     let path = format!("{DEPLOYMENTS}/many");
     let ready = loop {
@@ -298,27 +405,28 @@ async fn many(report: &mut Report, program: &Path, folder: &Path, plan: &Plan) -
     is_over.store(true, Relaxed);
     let requests = beside.await?;
     let name = format!("{} pods of sleep", plan.pods);
-    report.alone(format!("{name}: ready"), "pods", ready as f64);
-    report.alone(format!("{name}: until all are ready"), "s", took.as_secs_f64());
-    report.alone(format!("{name}: pods ready a second"), "1/s", ready as f64 / took.as_secs_f64());
-    report.alone(format!("{name}: reads and writes of another client, p50"), "ms", requests.quantile_ms(0.5));
-    report.alone(
-        format!("{name}: reads and writes of another client, p99"),
-        "ms",
-        requests.quantile_ms(0.99),
-    );
-    report.alone(format!("{name}: errors of another client"), "", requests.errors as f64);
-    report.alone(format!("{name}: processor time of the server"), "s", server.cpu_seconds());
-    report.alone(format!("{name}: memory of the server"), "MiB", server.resident_mib());
-    report.alone(format!("{name}: memory of the server before"), "MiB", idle_mib);
+    ensure!(ready >= plan.pods, "only {ready} of {name} are ready after {took:?}");
+    let others = format!("{name}: reads and writes of another client");
+    let processor = server.cpu_seconds() + peer.cpu_seconds() - cpu_before;
+    let mut figures = vec![
+        (format!("{name}: until all are ready"), "s", took.as_secs_f64()),
+        (format!("{others}, p50"), "ms", requests.quantile_ms(0.5)),
+        (format!("{others}, p99"), "ms", requests.quantile_ms(0.99)),
+        (format!("{others}, slowest"), "ms", requests.quantile_ms(1.0)),
+        (format!("{name}: errors of another client"), "", requests.errors as f64),
+        (format!("{name}: processor time of server and controllers"), "s", processor),
+        (
+            format!("{name}: memory of server and controllers"),
+            "MiB",
+            server.resident_mib() + peer.resident_mib(),
+        ),
+        (format!("{name}: memory of the server before"), "MiB", idle_mib),
+    ];
     client.delete(&path).await?;
     let started = Instant::now();
-    while !read(&client, &format!("{PODS}?limit=1")).await?["items"].as_array().is_none_or(Vec::is_empty) {
-        ensure!(started.elapsed() < plan.deadline, "the pods do not go");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    report.alone(format!("{name}: until all are gone"), "s", started.elapsed().as_secs_f64());
-    Ok(())
+    gone(&client, plan.deadline).await?;
+    figures.push((format!("{name}: until all are gone"), "s", started.elapsed().as_secs_f64()));
+    Ok(figures)
 }
 
 /// Reads and writes a small object at a steady pace.
@@ -345,7 +453,7 @@ async fn idle(report: &mut Report, program: &Path, folder: &Path, time: Duration
     let without = tempfile::tempdir_in(folder)?;
     let plain = Server::start_with(program, without.path(), &["--controllers=*"])?;
     let with = tempfile::tempdir_in(folder)?;
-    let (node, client) = start(program, with.path(), 110).await?;
+    let Cluster { server: node, client, peer: _ } = start(program, with.path(), 110, None).await?;
     drop(client);
     tokio::time::sleep(SETTLE).await;
     let before = [plain.cpu_seconds(), node.cpu_seconds()];
@@ -383,6 +491,12 @@ pub(crate) struct Options {
     /// Seconds that many pods may take.
     #[arg(long, default_value_t = 300.0)]
     deadline: f64,
+    /// A kube-controller-manager to measure beside, with --peer-scheduler.
+    #[arg(long, value_name = "FILE", requires = "peer_scheduler")]
+    peer_controller_manager: Option<PathBuf>,
+    /// A kube-scheduler to measure beside, with --peer-controller-manager.
+    #[arg(long, value_name = "FILE", requires = "peer_controller_manager")]
+    peer_scheduler: Option<PathBuf>,
     /// Only these parts; all of them by default.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Part>,
@@ -397,6 +511,10 @@ impl Options {
             pods: self.pods,
             deadline: Duration::from_secs_f64(self.deadline),
             idle: Duration::from_secs_f64(seconds.max(20.0)),
+            peer: self
+                .peer_controller_manager
+                .zip(self.peer_scheduler)
+                .map(|(controller_manager, scheduler)| peer::Programs { controller_manager, scheduler }),
         }
     }
 }
