@@ -101,7 +101,7 @@ fn decode(frame: &[u8]) -> Result<Request, Response> {
 async fn answer(session: &mut Session, mut requests: Requests) -> Option<(Vec<u8>, Requests)> {
     let quick =
         requests.iter().all(|request| matches!(request, Ok(Request::FindById { .. } | Request::Ping)));
-    if quick && session.is_in_memory() {
+    if quick && session.reads_at_once() {
         let output = session.run(&mut requests);
         return Some((output, requests));
     }

@@ -28,8 +28,9 @@ impl Session {
         self.refused
     }
 
-    pub(super) fn is_in_memory(&self) -> bool {
-        self.context.store == "memory"
+    /// Returns true if look-ups need not leave the connection's task.
+    pub(super) fn reads_at_once(&self) -> bool {
+        self.context.engine.reads_at_once()
     }
 
     /// Returns the largest frame that the client may send.
