@@ -4,9 +4,10 @@ use std::process::Command;
 
 use crate::steps::root;
 
-/// Runs `examples/slate/run.sh`, which fails unless everything ends as it should.
-pub(crate) fn slate() -> Result<(), String> {
-    run("examples/slate/run.sh", &mut Command::new(root().join("examples/slate/run.sh")))
+/// Runs `examples/slate/run.sh` with a store. It fails unless everything ends as it should.
+pub(crate) fn slate(store: &str) -> Result<(), String> {
+    let mut script = Command::new(root().join("examples/slate/run.sh"));
+    run("examples/slate/run.sh", script.env("STORE", store))
 }
 
 /// Runs `examples/tubi/run.sh`, on a simulator of AWS from PyPI.

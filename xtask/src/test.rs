@@ -31,7 +31,7 @@ pub(crate) fn run() -> Result<(), String> {
         not_run.cargo(&[&["test", "--workspace", "--quiet", "--no-fail-fast"], &tests[..]].concat())
     })?;
     steps.step("examples in the documentation", || cargo(&["test", "--workspace", "--quiet", "--doc"]))?;
-    steps.step("Slate on Kubernetes", example::slate)?;
+    steps.step("Slate on Kubernetes", || example::slate("memory"))?;
     steps.step("user APIs on AWS", example::tubi)?;
     steps.step("Slate on RocksDB", || {
         // Only here: RocksDB's C++ takes minutes to compile, and nobody else needs libclang.
@@ -40,6 +40,8 @@ pub(crate) fn run() -> Result<(), String> {
         let packages = ["test", "--package", "slate", "--package", "slate-server", "--quiet"];
         not_run.cargo(&[&packages[..], &features].concat())
     })?;
+    // With the slate-server that the tests before were run with.
+    steps.step("Slate on Kubernetes, on RocksDB", || example::slate("rocks"))?;
     steps.step("release build", smoke::build)?;
     steps.step("release build with kubectl", smoke::run)?;
     not_run.print()?;

@@ -11,14 +11,20 @@ use crate::work::{DOCUMENTS, Stopwatch, Subject, Work, conjunction, document, lo
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Store {
     Memory,
+    /// RocksDB, as it is by default.
     #[cfg(feature = "rocks")]
     Rocks,
+    /// RocksDB with nothing of it in memory but its own caches.
+    #[cfg(feature = "rocks")]
+    RocksOnDisk,
 }
 
 /// Slate without a server.
 pub(crate) struct Embedded {
     store: Store,
     documents: Vec<RawDocumentBuf>,
+    /// Queries by work, prepared as the peer's statements are.
+    queries: Vec<(Work, Query)>,
     engine: Engine,
     /// Data directory of the engine.
     _folder: Option<tempfile::TempDir>,
@@ -28,8 +34,19 @@ impl Embedded {
     pub(crate) fn new(store: Store) -> anyhow::Result<Self> {
         let documents =
             (0..DOCUMENTS).map(|n| RawDocumentBuf::try_from(&document(n))).collect::<Result<_, _>>()?;
+        let queries = [
+            (Work::Scan, doc! {}, doc! {}, None),
+            (Work::Equality, doc! { "status": "active" }, doc! {}, None),
+            (Work::Conjunction, conjunction(), doc! {}, None),
+            (Work::Sorted, doc! {}, doc! { "score": -1 }, Some(200)),
+        ]
+        .into_iter()
+        .map(|(work, filter, sort, limit)| {
+            Ok((work, Query { limit, ..Query::parse(&filter, &sort, &doc! {})? }))
+        })
+        .collect::<slate::Result<_>>()?;
         let (engine, folder) = open(store)?;
-        Ok(Self { store, documents, engine, _folder: folder })
+        Ok(Self { store, documents, queries, engine, _folder: folder })
     }
 }
 
@@ -37,13 +54,33 @@ fn open(store: Store) -> anyhow::Result<(Engine, Option<tempfile::TempDir>)> {
     Ok(match store {
         Store::Memory => (Engine::in_memory(), None),
         #[cfg(feature = "rocks")]
-        Store::Rocks => {
-            use slate::store::{RocksOptions, RocksStore};
+        Store::Rocks | Store::RocksOnDisk => {
             let folder = tempfile::tempdir()?;
-            let store = RocksStore::open(folder.path(), &RocksOptions::default())?;
-            (Engine::open(std::sync::Arc::new(store))?, Some(folder))
+            (open_rocks(folder.path(), store)?, Some(folder))
         }
     })
+}
+
+#[cfg(feature = "rocks")]
+fn open_rocks(path: &std::path::Path, store: Store) -> slate::Result<Engine> {
+    use slate::store::{RocksOptions, RocksStore};
+    let mut options = RocksOptions::default();
+    if store == Store::RocksOnDisk {
+        options.resident_bytes = 0;
+    }
+    Engine::open(std::sync::Arc::new(RocksStore::open(path, &options)?))
+}
+
+#[cfg(feature = "rocks")]
+impl Embedded {
+    /// Closes the store and opens it again. Returns the milliseconds of opening.
+    pub(crate) fn reopen(&mut self) -> anyhow::Result<f64> {
+        self.engine = Engine::in_memory();
+        let Some(folder) = &self._folder else { return Ok(0.0) };
+        let began = Stopwatch::start();
+        self.engine = open_rocks(folder.path(), self.store)?;
+        Ok(began.milliseconds())
+    }
 }
 
 fn create(engine: &Engine) -> slate::Result<()> {
@@ -68,22 +105,15 @@ impl Subject for Embedded {
     }
 
     fn read(&mut self, work: Work) -> anyhow::Result<usize> {
-        let (filter, sort, limit) = match work {
-            Work::Scan => (doc! {}, doc! {}, None),
-            Work::Equality => (doc! { "status": "active" }, doc! {}, None),
-            Work::Conjunction => (conjunction(), doc! {}, None),
-            Work::Sorted => (doc! {}, doc! { "score": -1 }, Some(200)),
-            Work::Lookups => {
-                let mut found = 0;
-                for id in lookup_ids() {
-                    found += usize::from(self.engine.get("c", &Bson::Int32(id), |_| ())?.is_some());
-                }
-                return Ok(found);
+        let Some((_, query)) = self.queries.iter().find(|(other, _)| *other == work) else {
+            let mut found = 0;
+            for id in lookup_ids() {
+                found += usize::from(self.engine.get("c", &Bson::Int32(id), |_| ())?.is_some());
             }
+            return Ok(found);
         };
-        let query = Query { limit, ..Query::parse(&filter, &sort, &doc! {})? };
         let (mut count, mut bytes) = (0, 0);
-        self.engine.visit("c", &query, &mut |document| {
+        self.engine.visit("c", query, &mut |document| {
             count += 1;
             bytes += document.as_bytes().len();
             Ok(true)
@@ -91,6 +121,20 @@ impl Subject for Embedded {
         anyhow::ensure!(bytes > 0);
         Ok(count)
     }
+}
+
+/// Repeats a piece of work, for a profiler.
+pub(crate) fn repeat(work: Work) -> anyhow::Result<()> {
+    let mut subject = Embedded::new(Store::Memory)?;
+    subject.insert()?;
+    let began = Stopwatch::start();
+    let mut count = 0;
+    while began.seconds() < 5.0 {
+        subject.read(work)?;
+        count += 1;
+    }
+    println!("{work:?}: {} ms", began.milliseconds() / f64::from(count));
+    Ok(())
 }
 
 /// Measures how much a new process grows by holding the documents, per byte of their BSON.

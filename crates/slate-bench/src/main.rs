@@ -35,6 +35,9 @@ struct Arguments {
     /// Write the rows to a file, too
     #[arg(long)]
     json: Option<PathBuf>,
+    /// Repeat one piece of the memory store's reading for some seconds, for a profiler: 0 to 4, as the rows are
+    #[arg(long, hide = true)]
+    profile: Option<usize>,
     /// Print the memory that the documents take in this process, and nothing else
     #[arg(long, hide = true)]
     resident: bool,
@@ -58,6 +61,9 @@ fn main() -> anyhow::Result<()> {
     if arguments.resident {
         return embedded::print_resident();
     }
+    if let Some(work) = arguments.profile.and_then(|number| Work::ALL.get(number)) {
+        return embedded::repeat(*work);
+    }
     let mut report = Report::default();
     let config = Config::for_test();
     run(&mut report, "memory", Store::Memory, &mut Sqlite::new(None)?, &REFERENCE_MEMORY, config)?;
@@ -72,6 +78,7 @@ fn main() -> anyhow::Result<()> {
         };
         let mut peer = Sqlite::new(Some(folder.path().join("peer.db")))?;
         run(&mut report, "rocks", Store::Rocks, &mut peer, &REFERENCE_ROCKS, config)?;
+        embedded(&mut report, "rocks, not resident", Store::RocksOnDisk, &mut peer, &REFERENCE_ROCKS)?;
     }
     if let Some(path) = arguments.json {
         report.write(&path)?;
@@ -88,15 +95,7 @@ fn run(
     reference: &Reference,
     config: Config,
 ) -> anyhow::Result<()> {
-    let [ours, theirs] = compare(&mut Embedded::new(kind)?, peer)?;
-    let rows = [("bulk insert of 100,000", ours.insert, theirs.insert, reference.insert)];
-    let reads = Work::ALL.into_iter().enumerate().map(|(position, work)| {
-        (work.name(), ours.reads[position], theirs.reads[position], reference.reads[position])
-    });
-    for (name, ours, sqlite, reference) in rows.into_iter().chain(reads) {
-        let peers = [("SQLite", sqlite), ("the public project", reference)];
-        report.lower(&format!("{store}: {name}"), "ms", ours, &peers);
-    }
+    embedded(report, store, kind, peer, reference)?;
     let remote = remote::measure(config)?;
     let name = format!("{store}: TCP, 1,000 point look-ups, pipelined");
     report.lower(&name, "ms", remote.pipelined, &[("the public project", REFERENCE_TCP_LOOKUPS)]);
@@ -106,5 +105,30 @@ fn run(
     report.lower(&name, "ms", remote.one_by_one, &[("the public project", REFERENCE_TCP_LOOKUPS)]);
     let name = format!("{store}: TCP, mixed, 64 clients, 80% reads");
     report.higher(&name, "ops/core-s", remote.mixed, ("SQLite in process", peer.mixed()?));
+    Ok(())
+}
+
+/// Measures one store within this process.
+fn embedded(
+    report: &mut Report,
+    store: &str,
+    kind: Store,
+    peer: &mut Sqlite,
+    reference: &Reference,
+) -> anyhow::Result<()> {
+    let mut subject = Embedded::new(kind)?;
+    let [ours, theirs] = compare(&mut subject, peer)?;
+    let rows = [("bulk insert of 100,000", ours.insert, theirs.insert, reference.insert)];
+    let reads = Work::ALL.into_iter().enumerate().map(|(position, work)| {
+        (work.name(), ours.reads[position], theirs.reads[position], reference.reads[position])
+    });
+    for (name, ours, sqlite, reference) in rows.into_iter().chain(reads) {
+        let peers = [("SQLite", sqlite), ("the public project", reference)];
+        report.lower(&format!("{store}: {name}"), "ms", ours, &peers);
+    }
+    #[cfg(feature = "rocks")]
+    if kind != Store::Memory {
+        report.alone(&format!("{store}: opening of the 100,000"), "ms", subject.reopen()?);
+    }
     Ok(())
 }

@@ -92,3 +92,31 @@ pub(crate) fn run(runtime: &Runtime, client: &Client, format: Format) -> anyhow:
 fn history_file() -> Option<PathBuf> {
     Some(PathBuf::from(std::env::var_os("HOME")?).join(".slate_history"))
 }
+
+#[cfg(test)]
+mod tests {
+    use slate_client::Options;
+    use slate_server::{Server, config};
+
+    use super::*;
+
+    #[test]
+    fn commands_then_collections_are_completed() {
+        let runtime = Runtime::new().expect("a runtime");
+        let server = runtime.block_on(Server::start(config::Config::for_test())).expect("a server");
+        let client = Client::new(Options::new(server.address().to_string()));
+        for name in ["accounts", "prospects"] {
+            runtime.block_on(client.create_collection(name, Vec::new())).expect("create");
+        }
+        let helper = Helper { runtime: &runtime, client: &client };
+        let history = FileHistory::new();
+        let complete = |line: &str| {
+            let (start, pairs) = helper.complete(line, line.len(), &Context::new(&history)).expect("pairs");
+            (start, pairs.into_iter().map(|pair| pair.replacement).collect::<Vec<_>>())
+        };
+        assert_eq!(complete("cou"), (0, vec!["count".to_owned()]));
+        assert_eq!(complete("count pro"), (6, vec!["prospects".to_owned()]));
+        assert_eq!(complete("count accounts {"), (15, Vec::new()));
+        runtime.block_on(server.stop());
+    }
+}

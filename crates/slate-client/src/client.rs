@@ -15,8 +15,8 @@ use crate::{
     Error,
     connection::Connection,
     protocol::{
-        self, CollectionInfo, Doc, Find, IndexDefinition, IndexInfo, Request, Response, Update, VERSION,
-        Value,
+        self, CollectionInfo, Doc, Find, IndexDefinition, IndexInfo, LookUp, Request, Response, Update,
+        VERSION, Value,
     },
 };
 
@@ -89,7 +89,11 @@ impl Client {
 
     /// Sends requests without waiting between them, and returns their responses in order.
     pub async fn pipeline(&self, requests: &[Request]) -> Result<Vec<Result<Response, Error>>, Error> {
-        let responses = self.exchange(self.next_slot(), requests).await?;
+        let mut frames = Frames::with_capacity(requests.len());
+        for request in requests {
+            frames.push(request)?;
+        }
+        let responses = self.exchange(self.next_slot(), frames).await?;
         Ok(responses.into_iter().map(expect_success).collect())
     }
 
@@ -98,23 +102,20 @@ impl Client {
     }
 
     async fn call_on(&self, slot: usize, request: &Request) -> Result<Response, Error> {
-        let response = self.exchange(slot, std::slice::from_ref(request)).await?.pop();
+        let mut frames = Frames::with_capacity(1);
+        frames.push(request)?;
+        let response = self.exchange(slot, frames).await?.pop();
         expect_success(response.ok_or_else(|| Error::Protocol("no response".to_owned()))?)
     }
 
-    async fn exchange(&self, slot: usize, requests: &[Request]) -> Result<Vec<Response>, Error> {
-        if requests.is_empty() {
+    async fn exchange(&self, slot: usize, frames: Frames) -> Result<Vec<Response>, Error> {
+        if frames.count == 0 {
             return Ok(Vec::new());
-        }
-        let mut frames = Vec::with_capacity(128 * requests.len());
-        for request in requests {
-            protocol::encode_frame(request, &mut frames)
-                .map_err(|error| Error::Protocol(error.to_string()))?;
         }
         let timeout = self.shared.options.timeout;
         let call = async {
             let connection = self.connection(slot).await?;
-            connection.call(frames, requests.len()).await.map_err(|reason| self.broken(reason))
+            connection.call(frames.bytes, frames.count).await.map_err(|reason| self.broken(reason))
         };
         tokio::time::timeout(timeout, call).await.map_err(|_| Error::TimedOut(timeout))?
     }
@@ -262,17 +263,16 @@ impl Client {
         collection: &str,
         ids: impl IntoIterator<Item = Bson>,
     ) -> Result<Vec<Option<RawDocumentBuf>>, Error> {
-        let requests = ids
-            .into_iter()
-            .map(|id| {
-                let id = Value::new(id).map_err(malformed)?;
-                Ok(Request::FindById { collection: collection.to_owned(), id })
-            })
-            .collect::<Result<Vec<_>, Error>>()?;
-        self.pipeline(&requests)
+        let ids = ids.into_iter();
+        let mut frames = Frames::with_capacity(ids.size_hint().0);
+        for id in ids {
+            let id = Value::new(id).map_err(malformed)?;
+            frames.push(&LookUp::FindById { collection, id: &id.0.0 })?;
+        }
+        self.exchange(self.next_slot(), frames)
             .await?
             .into_iter()
-            .map(|response| match response? {
+            .map(|response| match expect_success(response)? {
                 Response::Document { document } => document
                     .map(|document| RawDocumentBuf::from_bytes(document.0).map_err(malformed))
                     .transpose(),
@@ -432,6 +432,23 @@ impl Client {
             Response::Ok => Ok(()),
             other => Err(unexpected(&other)),
         }
+    }
+}
+
+/// Encoded requests.
+struct Frames {
+    bytes: Vec<u8>,
+    count: usize,
+}
+
+impl Frames {
+    fn with_capacity(requests: usize) -> Self {
+        Self { bytes: Vec::with_capacity(128 * requests), count: 0 }
+    }
+
+    fn push(&mut self, request: &impl serde::Serialize) -> Result<(), Error> {
+        self.count += 1;
+        protocol::encode_frame(request, &mut self.bytes).map_err(|error| Error::Protocol(error.to_string()))
     }
 }
 

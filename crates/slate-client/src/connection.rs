@@ -2,6 +2,7 @@
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
+use bytes::Buf as _;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::TcpStream,
@@ -160,8 +161,9 @@ fn next_response(buffer: &mut bytes::BytesMut) -> Result<Option<Response>, Strin
         FrameHead::Incomplete => Ok(None),
         FrameHead::TooLarge(length) => Err(format!("a response of {length} bytes is too large")),
         FrameHead::Complete(length) => {
-            let frame = buffer.split_to(4 + length);
-            protocol::decode(&frame[4..]).map(Some).map_err(|error| error.to_string())
+            let response = protocol::decode(&buffer[4..4 + length]).map_err(|error| error.to_string());
+            buffer.advance(4 + length);
+            response.map(Some)
         }
     }
 }

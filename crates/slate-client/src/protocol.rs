@@ -4,7 +4,7 @@
 //! response; responses come in the order of requests, so a client may send many before it reads. A document
 //! is a MessagePack `bin` that holds BSON; a single value is a document whose field `v` holds it.
 
-use bson::{Bson, Document, RawDocumentBuf};
+use bson::{Bson, Document, RawBson, RawDocumentBuf, cstr};
 use serde::{Deserialize, Serialize};
 
 /// Version of the protocol.
@@ -43,9 +43,9 @@ pub struct Value(pub Doc);
 impl Value {
     /// Encodes a value.
     pub fn new(value: Bson) -> Result<Self, bson::error::Error> {
-        let mut document = Document::new();
-        document.insert("v", value);
-        Doc::new(&document).map(Self)
+        let mut document = RawDocumentBuf::new();
+        document.append(cstr!("v"), RawBson::try_from(value)?);
+        Ok(Self(document.into()))
     }
 
     /// Decodes the value.
@@ -201,6 +201,43 @@ pub enum Request {
     },
     /// Explains a query.
     Explain(Find),
+}
+
+/// [`Request::FindById`], borrowed. Look-ups come by the thousand, so they copy nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LookUp<'a> {
+    /// Finds a document by `_id`.
+    FindById {
+        /// Collection.
+        collection: &'a str,
+        /// `_id`, as a [`Value`].
+        #[serde(with = "serde_bytes")]
+        id: &'a [u8],
+    },
+}
+
+impl<'a> LookUp<'a> {
+    /// Decodes a look-up, if the message is one.
+    pub fn decode(message: &'a [u8]) -> Option<Self> {
+        if Self::is(message) { decode(message).ok() } else { None }
+    }
+
+    /// Returns true if a message begins as a look-up does.
+    pub fn is(message: &[u8]) -> bool {
+        // A map with one entry, whose key is a string of eight bytes.
+        message.starts_with(b"\x81\xa8FindById")
+    }
+}
+
+/// [`Response::Document`], borrowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum Found<'a> {
+    /// One document, if found.
+    Document {
+        /// The document.
+        #[serde(with = "serde_bytes")]
+        document: Option<&'a [u8]>,
+    },
 }
 
 /// A query.
@@ -449,5 +486,31 @@ pub fn frame_head(buffer: &[u8], max: usize) -> FrameHead {
         FrameHead::Incomplete
     } else {
         FrameHead::Complete(length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(value: &impl Serialize) -> Vec<u8> {
+        let mut frame = Vec::new();
+        encode_frame(value, &mut frame).expect("a frame");
+        frame.split_off(4)
+    }
+
+    #[test]
+    fn borrowed_messages_are_encoded_as_owned_ones() {
+        let id = Value::new(Bson::String("x".to_owned())).expect("a value");
+        let look_up = LookUp::FindById { collection: "accounts", id: &id.0.0 };
+        let request = Request::FindById { collection: "accounts".to_owned(), id: id.clone() };
+        assert_eq!(message(&look_up), message(&request));
+        assert_eq!(LookUp::decode(&message(&request)), Some(look_up));
+        assert_eq!(LookUp::decode(&message(&Request::Ping)), None);
+        for document in [None, Some(vec![5, 0, 0, 0, 0])] {
+            let found = Found::Document { document: document.as_deref() };
+            let response = Response::Document { document: document.clone().map(Doc) };
+            assert_eq!(message(&found), message(&response));
+        }
     }
 }

@@ -18,6 +18,10 @@ pub struct Config {
     #[arg(long, env = "SLATE_DATA_DIR", default_value = "/data")]
     pub data_dir: PathBuf,
 
+    /// Bytes of keys and documents that the rocks store holds in memory as well, to read them there
+    #[arg(long, env = "SLATE_RESIDENT_BYTES", default_value_t = 128 << 20)]
+    pub resident_bytes: u64,
+
     /// File written once connections are accepted, and removed at exit; empty for none
     #[arg(long, env = "SLATE_READY_FILE", default_value = "/tmp/ready", value_parser = parse_path)]
     pub ready_file: PathBuf,

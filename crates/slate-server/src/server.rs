@@ -199,8 +199,9 @@ async fn open_engine(config: &Config) -> Result<Engine, Error> {
 async fn open_rocks(config: &Config) -> Result<Arc<dyn Store>, Error> {
     use slate::store::{RocksOptions, RocksStore};
     let path = config.data_dir.clone();
-    // Recovery reads the whole log, so it may take a while.
-    let opened = tokio::task::spawn_blocking(move || RocksStore::open(&path, &RocksOptions::default())).await;
+    let options = RocksOptions { resident_bytes: config.resident_bytes, ..RocksOptions::default() };
+    // Recovery reads the whole log, and then what is held in memory, so it may take a while.
+    let opened = tokio::task::spawn_blocking(move || RocksStore::open(&path, &options)).await;
     let store = opened.unwrap_or_else(|error| Err(slate::Error::Store(error.to_string())));
     Ok(Arc::new(store.map_err(|error| Error::Store("rocks", error))?))
 }

@@ -313,3 +313,47 @@ async fn damaged_mongo_messages_leave_the_server_serving() {
     tokio::task::spawn_blocking(send).await.expect("damaged messages");
     server.stop().await;
 }
+
+/// A server in a process of its own, so that its descriptors can be counted.
+struct Process(std::process::Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn closed_connections_leave_no_descriptors_behind() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let ready = folder.path().join("ready");
+    let child = std::process::Command::new(env!("CARGO_BIN_EXE_slate-server"))
+        .args(["--addr", "127.0.0.1:0", "--ready-file"])
+        .arg(&ready)
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .expect("slate-server");
+    let server = Process(child);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let wait_for = |probe: &dyn Fn() -> bool| {
+        while !probe() {
+            assert!(Instant::now() < deadline, "timed out");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    let written = || std::fs::read_to_string(&ready).is_ok_and(|text| text.ends_with('\n'));
+    wait_for(&written);
+    let address = std::fs::read_to_string(&ready).expect("the ready file");
+    let connect = || TcpStream::connect(address.trim_end()).expect("connect");
+    let descriptors =
+        || std::fs::read_dir(format!("/proc/{}/fd", server.0.id())).expect("descriptors").count();
+    let before = descriptors();
+    // Some say nothing, some half a length, some half a frame, some a length beyond the limit.
+    let beginnings: [&[u8]; 4] = [&[], &[0, 0], &[0, 0, 0, 9, 0x81], &[0xff; 4]];
+    for beginning in beginnings.iter().cycle().take(200) {
+        // The server may be faster to close.
+        let _ = connect().write_all(beginning);
+    }
+    wait_for(&|| descriptors() <= before);
+}

@@ -312,6 +312,48 @@ async fn shutdown_answers_what_was_sent_and_removes_the_ready_file() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn expired_documents_go_by_themselves() {
+    let (server, client) = start(|config| config.ttl_interval_s = 1).await;
+    let ttl = IndexDefinition { expire_after_seconds: Some(3600), ..IndexDefinition::on("at") };
+    client.create_collection("c", vec![ttl]).await.expect("create");
+    let now = bson::DateTime::now().timestamp_millis();
+    for (id, age_s) in [("old", 3700), ("new", 60)] {
+        let at = bson::DateTime::from_millis(now - age_s * 1000);
+        client.insert("c", &doc! { "_id": id, "at": at }).await.expect("insert");
+    }
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+    while client.count("c", &doc! {}).await.expect("count") > 1 {
+        assert!(tokio::time::Instant::now() < deadline, "nothing expired");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(client.find_by_id("c", Bson::String("new".to_owned())).await.expect("find").is_some());
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn index_built_in_the_background_shows_its_progress() {
+    let (server, client) = start(|_| ()).await;
+    client.create_collection("c", Vec::new()).await.expect("create");
+    let documents: Vec<_> = (0..5000).map(|n| doc! { "_id": n, "n": n }).collect();
+    client.insert_many("c", &documents).await.expect("insert");
+    client.create_index("c", IndexDefinition::on("n"), true).await.expect("create");
+    let (mut before, deadline) = (0, tokio::time::Instant::now() + Duration::from_secs(60));
+    loop {
+        let indexes = client.indexes("c").await.expect("indexes");
+        let [index] = indexes.as_slice() else { panic!("{indexes:?}") };
+        assert_eq!((index.total, index.indexed % 1000), (5000, 0), "in steps");
+        assert!(index.indexed >= before, "{index:?} after {before}");
+        if index.ready {
+            assert_eq!(index.indexed, 5000);
+            break;
+        }
+        before = index.indexed;
+        assert!(tokio::time::Instant::now() < deadline, "{index:?}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn metrics_and_health_are_served_over_http() {
     let (server, client) = start(|config| config.http_addr = Some(([127, 0, 0, 1], 0).into())).await;
     client.create_collection("c", Vec::new()).await.expect("create");

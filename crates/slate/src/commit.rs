@@ -93,6 +93,11 @@ impl Committer {
         self.store.read(catalog.get(collection)?.space, id, read)
     }
 
+    /// Returns true if a read waits for nothing: neither for a disk nor for a commit that changes the catalog.
+    pub(crate) fn reads_at_once(&self) -> bool {
+        self.store.is_in_memory() && !self.catalog.is_locked_exclusive()
+    }
+
     pub(crate) fn catalog(&self) -> Arc<Catalog> {
         Arc::clone(&self.catalog.read())
     }

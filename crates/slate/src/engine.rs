@@ -158,6 +158,11 @@ impl Engine {
         found.and(result)
     }
 
+    /// Returns true if a look-up waits for nothing now, so that it need not leave its thread.
+    pub fn reads_at_once(&self) -> bool {
+        self.committer.reads_at_once()
+    }
+
     /// Counts the documents of a query.
     pub fn count(&self, collection: &str, query: &Query) -> Result<u64> {
         let (catalog, reader) = self.committer.snapshot()?;

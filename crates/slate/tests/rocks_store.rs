@@ -10,11 +10,15 @@ use std::{
 };
 
 use bson::doc;
-use rocks::open as rocks;
-use slate::{Build, Error, IndexSpec, Query};
+use rocks::open_with;
+use slate::{Build, Engine, Error, IndexSpec, Query, store::RocksOptions};
 
 /// Set in the process that is killed.
 const VICTIM: &str = "SLATE_TEST_VICTIM";
+
+fn rocks(path: &std::path::Path) -> slate::Result<Engine> {
+    open_with(path, RocksOptions::default().resident_bytes)
+}
 
 #[test]
 fn documents_indexes_and_counts_survive_a_restart() {
@@ -47,6 +51,38 @@ fn documents_indexes_and_counts_survive_a_restart() {
     // Spaces are not reused.
     engine.drop_index("c", "t_1").expect("drop");
     engine.create_index("c", IndexSpec::on(&["t"]).expect("a spec")).expect("index");
+}
+
+#[test]
+fn spaces_beyond_the_budget_are_read_from_disk_until_they_fit() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let matching = |engine: &Engine, filter| {
+        let query = Query::parse(&filter, &doc! { "n": -1 }, &doc! {}).expect("a query");
+        let found = engine.find("c", &query).expect("find");
+        found.iter().map(|document| document.get_i32("n").expect("n")).collect::<Vec<_>>()
+    };
+    // Nothing in memory, the index, everything, and again the index.
+    for (round, resident_bytes) in (0..).zip([0, 40 << 10, 128 << 20, 40 << 10]) {
+        let engine = open_with(folder.path(), resident_bytes).expect("open");
+        if round == 0 {
+            engine.create_collection("c").expect("create");
+            engine.create_index("c", IndexSpec::on(&["n"]).expect("a spec")).expect("index");
+        }
+        let documents: Vec<_> = (round * 500..(round + 1) * 500)
+            .map(|n| bson::RawDocumentBuf::try_from(&doc! { "_id": n, "n": n, "pad": "x".repeat(100) }))
+            .collect::<Result<_, _>>()
+            .expect("raw");
+        engine.write(move |transaction| transaction.insert_many("c", &documents, true)).expect("insert");
+        assert_eq!(engine.reads_at_once(), resident_bytes == 128 << 20, "round {round}");
+        let last = (round + 1) * 500 - 1;
+        assert_eq!(matching(&engine, doc! { "n": { "$gt": last - 3 } }), [last, last - 1, last - 2]);
+        let deleted = Query::parse(&doc! { "n": round * 500 }, &doc! {}, &doc! {}).expect("a query");
+        engine.write(move |transaction| transaction.delete("c", &deleted)).expect("delete");
+        assert!(matching(&engine, doc! { "n": round * 500 }).is_empty());
+        assert_eq!(engine.get("c", &bson::Bson::Int32(last), |_| ()).expect("get"), Some(()));
+        let validation = engine.validate("c").expect("validate");
+        assert_eq!((validation.documents as i32, validation.faults), ((round + 1) * 499, Vec::new()));
+    }
 }
 
 #[test]

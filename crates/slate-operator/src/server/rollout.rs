@@ -182,6 +182,22 @@ mod tests {
     }
 
     #[test]
+    fn unscheduled_pods_say_what_they_wait_for() {
+        let pod: Pod = serde_json::from_value(json!({ "status": { "conditions": [
+            { "type": "PodScheduled", "status": "False", "message": "0/3 nodes: insufficient memory" },
+        ] } }))
+        .expect("a pod");
+        let waiting = diagnose(&Deployment::default(), std::slice::from_ref(&pod), None);
+        assert_eq!(waiting.phase, Phase::Rollout);
+        assert_eq!(waiting.message, "the pod is not scheduled: 0/3 nodes: insufficient memory");
+        let condition = json!({ "type": "Progressing", "status": "False", "message": "timed out" });
+        let late = serde_json::from_value(json!({ "status": { "conditions": [condition] } })).expect("late");
+        let late = diagnose(&late, &[pod], None);
+        assert_eq!(late.message, "timed out the pod is not scheduled: 0/3 nodes: insufficient memory");
+        assert_eq!(diagnose(&Deployment::default(), &[], None).message, "waiting for a pod");
+    }
+
+    #[test]
     fn rollout_is_complete_when_the_present_generation_is_ready() {
         let deployment = |observed: i64, updated: i32, ready: i32| -> Deployment {
             serde_json::from_value(json!({

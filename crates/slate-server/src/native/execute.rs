@@ -61,7 +61,7 @@ fn read(context: &SharedContext, request: Request) -> Result<std::result::Result
         }
         Request::FindById { collection, id } => {
             let copy = |document: &bson::raw::RawDocument| protocol::Doc(document.as_bytes().to_vec());
-            let document = engine.get_raw(&namespace(&collection), translate::raw_value(&id)?, copy)?;
+            let document = engine.get_raw(&namespace(&collection), translate::raw_value(&id.0.0)?, copy)?;
             Response::Document { document }
         }
         Request::GetMore { cursor, batch_size } => {

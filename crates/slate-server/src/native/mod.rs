@@ -1,34 +1,33 @@
 //! Slate's protocol: a connection's frames, in order.
 
 mod execute;
+mod frames;
 mod session;
 mod translate;
 
-use std::{collections::VecDeque, sync::Arc};
+use std::sync::Arc;
 
-use bytes::{Buf as _, BytesMut};
+use bytes::BytesMut;
 use orlop_net::Stream;
-use slate_client::protocol::{self, ErrorCode, FrameHead, Request, Response};
+use slate_client::protocol::{self, ErrorCode, FrameHead, Response};
 use tokio::sync::watch;
 
-use self::session::Session;
+use self::{frames::Frames, session::Session};
 use crate::{connection::Connection, context::SharedContext};
 
-/// Frames decoded at once. More wait in the socket.
+/// Frames answered at once. More wait in the socket.
 const BATCH_FRAMES: usize = 1024;
-
-type Requests = VecDeque<Result<Request, Response>>;
 
 /// Serves one connection until it ends, is idle or slow for too long, or the server stops.
 pub(crate) async fn serve(stream: Stream, context: SharedContext, stop: watch::Receiver<bool>) {
     let mut connection = Connection::new(stream, Arc::clone(&context.limits), stop);
     let mut session = Session::new(context);
     loop {
-        let (mut requests, end) = take_requests(&mut connection, session.frame_len_max());
-        let answered = !requests.is_empty();
-        while !requests.is_empty() {
-            let Some((output, rest)) = answer(&mut session, requests).await else { return };
-            requests = rest;
+        let (mut frames, end) = take_frames(&mut connection, session.frame_len_max());
+        let answered = !frames.is_empty();
+        while !frames.is_empty() {
+            let Some((output, rest)) = answer(&mut session, frames).await else { return };
+            frames = rest;
             if !connection.send(&output).await || session.is_refused() {
                 return;
             }
@@ -62,69 +61,47 @@ enum End {
     Fatal(Response),
 }
 
-/// Takes complete requests from a connection's buffer.
-fn take_requests(connection: &mut Connection, max: usize) -> (Requests, End) {
-    let mut requests = VecDeque::new();
+/// Takes complete frames from a connection's buffer.
+fn take_frames(connection: &mut Connection, max: usize) -> (Frames, End) {
+    let (mut taken, mut count) = (0, 0);
     let end = loop {
-        match protocol::frame_head(&connection.buffer, max) {
-            _ if requests.len() >= BATCH_FRAMES => break End::Incomplete(None),
-            FrameHead::Incomplete => break End::Incomplete(frame_len(&connection.buffer)),
+        let rest = &connection.buffer[taken..];
+        match protocol::frame_head(rest, max) {
+            _ if count >= BATCH_FRAMES => break End::Incomplete(None),
+            FrameHead::Incomplete => break End::Incomplete(frame_len(rest)),
             FrameHead::TooLarge(length) => {
                 let message = format!("a frame of {length} bytes exceeds the limit of {max}");
                 break End::Fatal(Response::Error { code: ErrorCode::TooLarge, message });
             }
             FrameHead::Complete(length) => {
-                let mut frame = connection.take(4 + length);
-                frame.advance(4);
-                requests.push_back(decode(&frame));
+                taken += 4 + length;
+                count += 1;
             }
         }
     };
-    (requests, end)
+    let frames = if taken == 0 { BytesMut::new() } else { connection.take(taken) };
+    (Frames::new(frames), end)
 }
 
 /// Returns the length of the frame that a buffer begins with, its head included.
-fn frame_len(buffer: &BytesMut) -> Option<usize> {
+fn frame_len(buffer: &[u8]) -> Option<usize> {
     let length = buffer.first_chunk::<4>()?;
     Some(4 + u32::from_be_bytes(*length) as usize)
 }
 
-fn decode(frame: &[u8]) -> Result<Request, Response> {
-    protocol::decode::<Request>(frame).map_err(|error| Response::Error {
-        code: ErrorCode::Invalid,
-        message: format!("not a request: {error}"),
-    })
-}
-
 /// Runs requests in order and encodes their responses, as many as fit one output. Returns it with the
-/// requests that are left. Nothing: a request panicked.
-async fn answer(session: &mut Session, mut requests: Requests) -> Option<(Vec<u8>, Requests)> {
-    let quick =
-        requests.iter().all(|request| matches!(request, Ok(Request::FindById { .. } | Request::Ping)));
-    if quick && session.is_in_memory() {
-        let output = session.run(&mut requests);
-        return Some((output, requests));
+/// frames that are left. Nothing: a request panicked.
+async fn answer(session: &mut Session, mut frames: Frames) -> Option<(Vec<u8>, Frames)> {
+    if frames.are_quick() && session.reads_at_once() {
+        let output = session.run(&mut frames);
+        return Some((output, frames));
     }
     let mut taken = session.clone();
     let ran = tokio::task::spawn_blocking(move || {
-        let output = taken.run(&mut requests);
-        (taken, output, requests)
+        let output = taken.run(&mut frames);
+        (taken, output, frames)
     });
     let (returned, output, rest) = ran.await.ok()?;
     *session = returned;
     Some((output, rest))
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        #[test]
-        fn arbitrary_frames_fail_without_panic(frame in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = decode(&frame);
-        }
-    }
 }

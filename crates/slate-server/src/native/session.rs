@@ -1,10 +1,14 @@
 //! The state of a connection, and the order of its requests.
 
-use std::{collections::VecDeque, time::Instant};
+use std::time::Instant;
 
-use slate_client::protocol::{self, ErrorCode, Request, Response, VERSION};
+use slate_client::protocol::{self, ErrorCode, Found, LookUp, Request, Response, VERSION};
 
-use super::execute::{Outcome, execute};
+use super::{
+    execute::{Outcome, execute},
+    frames::{Frames, decode},
+    translate,
+};
 use crate::{connection::UNAUTHENTICATED_LEN_MAX, context::SharedContext, metrics::RequestLabels};
 
 /// Bytes of responses after which they are sent before more requests run.
@@ -16,11 +20,13 @@ pub(super) struct Session {
     context: SharedContext,
     authenticated: bool,
     refused: bool,
+    /// Buffer for the name of a collection.
+    namespace: String,
 }
 
 impl Session {
     pub(super) fn new(context: SharedContext) -> Self {
-        Self { authenticated: context.token.is_none(), refused: false, context }
+        Self { authenticated: context.token.is_none(), refused: false, namespace: String::new(), context }
     }
 
     /// Returns true if a wrong token was presented, after which the connection ends.
@@ -28,8 +34,9 @@ impl Session {
         self.refused
     }
 
-    pub(super) fn is_in_memory(&self) -> bool {
-        self.context.store == "memory"
+    /// Returns true if look-ups need not leave the connection's task.
+    pub(super) fn reads_at_once(&self) -> bool {
+        self.context.engine.reads_at_once()
     }
 
     /// Returns the largest frame that the client may send.
@@ -42,14 +49,22 @@ impl Session {
     ///
     /// Consecutive writes are submitted together, so that they share a commit; a read waits for the writes
     /// before it.
-    pub(super) fn run(&mut self, requests: &mut VecDeque<Result<Request, Response>>) -> Vec<u8> {
+    pub(super) fn run(&mut self, frames: &mut Frames) -> Vec<u8> {
         let began = Instant::now();
         let mut output = Output::default();
         let mut pending: Vec<(&'static str, Outcome)> = Vec::new();
         while output.bytes.len() < OUTPUT_BYTES
-            && let Some(request) = requests.pop_front()
+            && let Some(message) = frames.first()
         {
-            let (name, outcome) = match request {
+            if let Some(LookUp::FindById { collection, id }) = LookUp::decode(message)
+                && self.authenticated
+            {
+                self.finish(&mut pending, &mut output);
+                self.look_up(collection, id, &mut output);
+                frames.pop();
+                continue;
+            }
+            let (name, outcome) = match decode(message) {
                 Err(response) => ("invalid", Outcome::Ready(response)),
                 Ok(request) => {
                     let name = name_of(&request);
@@ -60,11 +75,35 @@ impl Session {
                 }
             };
             pending.push((name, outcome));
+            frames.pop();
         }
         self.finish(&mut pending, &mut output);
         output.count(&self.context, None);
         self.context.metrics.seconds.observe(began.elapsed().as_secs_f64());
         output.bytes
+    }
+
+    /// Answers a look-up. The document is copied once, into the response.
+    fn look_up(&mut self, collection: &str, id: &[u8], output: &mut Output) {
+        translate::namespace_to(&mut self.namespace, collection);
+        let found = translate::raw_value(id).and_then(|id| {
+            let append = |document: &bson::raw::RawDocument| {
+                output.append(&Found::Document { document: Some(document.as_bytes()) });
+            };
+            self.context.engine.get_raw(&self.namespace, id, append)
+        });
+        let outcome = match found {
+            Ok(Some(())) => "ok",
+            Ok(None) => {
+                output.append(&Found::Document { document: None });
+                "ok"
+            }
+            Err(error) => {
+                output.append(&translate::error(&error));
+                "error"
+            }
+        };
+        output.count(&self.context, Some(("find_by_id", outcome)));
     }
 
     fn start(&mut self, request: Request) -> Outcome {
@@ -118,7 +157,7 @@ struct Output {
 }
 
 impl Output {
-    fn append(&mut self, response: &Response) {
+    fn append(&mut self, response: &impl serde::Serialize) {
         let from = self.bytes.len();
         let encoded = protocol::encode_frame(response, &mut self.bytes);
         if encoded.is_err() || self.bytes.len() - from > protocol::FRAME_LEN_MAX {

@@ -11,7 +11,17 @@ pub(crate) const DATABASE: &str = "slate";
 
 /// Returns the engine's name of a collection.
 pub(super) fn namespace(collection: &str) -> String {
-    format!("{DATABASE}.{collection}")
+    let mut name = String::with_capacity(DATABASE.len() + 1 + collection.len());
+    namespace_to(&mut name, collection);
+    name
+}
+
+/// Writes the engine's name of a collection into a buffer.
+pub(super) fn namespace_to(name: &mut String, collection: &str) {
+    name.clear();
+    name.push_str(DATABASE);
+    name.push('.');
+    name.push_str(collection);
 }
 
 pub(super) fn document(doc: &Doc) -> Result<Document> {
@@ -23,8 +33,8 @@ pub(super) fn document(doc: &Doc) -> Result<Document> {
 }
 
 /// Views a value without decoding it.
-pub(super) fn raw_value(value: &Value) -> Result<RawBsonRef<'_>> {
-    let document = slate::document::parse(&value.0.0)?;
+pub(super) fn raw_value(value: &[u8]) -> Result<RawBsonRef<'_>> {
+    let document = slate::document::parse(value)?;
     Ok(document
         .into_iter()
         .flatten()

@@ -38,13 +38,16 @@ impl Process {
             .stderr(Stdio::inherit())
             .spawn()
             .expect("slate-server");
+        // Ended with its owner, also if it never becomes ready.
+        let mut server = Self { child, address: String::new() };
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
             // The address is written with its line's end.
             if let Ok(text) = std::fs::read_to_string(ready)
                 && let Some(address) = text.strip_suffix('\n')
             {
-                return Self { child, address: address.to_owned() };
+                address.clone_into(&mut server.address);
+                return server;
             }
             assert!(Instant::now() < deadline, "the server does not become ready");
             std::thread::sleep(Duration::from_millis(20));

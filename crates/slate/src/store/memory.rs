@@ -38,6 +38,10 @@ impl Store for MemoryStore {
         Ok(())
     }
 
+    fn is_in_memory(&self) -> bool {
+        true
+    }
+
     fn begin(&self) -> Result<Box<dyn Writer + '_>> {
         let state = self.committed.read().clone();
         Ok(Box::new(Transaction { store: self, savepoint: state.clone(), state }))
@@ -141,7 +145,7 @@ impl Writer for Transaction<'_> {
 }
 
 /// A space without entries.
-struct Empty;
+pub(super) struct Empty;
 
 impl Cursor for Empty {
     fn advance(&mut self) -> Result<bool> {

@@ -31,6 +31,9 @@ pub trait Store: std::fmt::Debug + Send + Sync {
     /// Reads one key of the last committed state, and hands its value to `read`. Cheaper than a snapshot.
     fn read(&self, space: Space, key: &[u8], read: &mut dyn FnMut(Option<&[u8]>)) -> Result<()>;
 
+    /// Returns true if reads do not wait for a disk.
+    fn is_in_memory(&self) -> bool;
+
     /// Begins a write transaction. The caller has at most one open at a time.
     fn begin(&self) -> Result<Box<dyn Writer + '_>>;
 

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, cmp::Ordering};
 
-use imbl::{OrdMap, OrdSet};
+use imbl::OrdMap;
 
 use super::{
     Cursor, Direction, Lookup, Range, Reader, Space,
@@ -20,16 +20,9 @@ const SET: u8 = 1;
 pub(super) struct Changes {
     /// Changed keys: `SET` and the new value, or `DELETED`.
     spaces: OrdMap<Space, Tree>,
-    /// Spaces of which nothing in the base shows.
-    dropped: OrdSet<Space>,
 }
 
 impl Changes {
-    #[cfg(feature = "rocks")]
-    pub(super) fn is_empty(&self) -> bool {
-        self.spaces.is_empty() && self.dropped.is_empty()
-    }
-
     pub(super) fn put(&mut self, space: Space, key: &[u8], value: &[u8]) {
         let mut change = Vec::with_capacity(value.len() + 1);
         change.push(SET);
@@ -41,29 +34,6 @@ impl Changes {
         self.spaces.entry(space).or_default().insert(key, &[DELETED]);
     }
 
-    pub(super) fn drop_space(&mut self, space: Space) {
-        self.spaces.remove(&space);
-        self.dropped.insert(space);
-    }
-
-    /// Returns the dropped spaces.
-    #[cfg(feature = "rocks")]
-    pub(super) fn dropped(&self) -> impl Iterator<Item = Space> + '_ {
-        self.dropped.iter().copied()
-    }
-
-    /// Visits changed keys in order, with the new value or nothing.
-    #[cfg(feature = "rocks")]
-    pub(super) fn visit(&self, mut visit: impl FnMut(Space, &[u8], Option<&[u8]>)) -> Result<()> {
-        for (space, tree) in &self.spaces {
-            let mut cursor = TreeCursor::new(tree, &Range::all(), Direction::Forward);
-            while cursor.advance()? {
-                visit(*space, cursor.key(), value(cursor.value()));
-            }
-        }
-        Ok(())
-    }
-
     pub(super) fn get<'a>(
         &'a self,
         base: &'a dyn Reader,
@@ -73,14 +43,11 @@ impl Changes {
         if let Some(change) = self.spaces.get(&space).and_then(|tree| tree.get(key)) {
             return Ok(value(change).map(Cow::Borrowed));
         }
-        if self.dropped.contains(&space) {
-            return Ok(None);
-        }
         base.get(space, key)
     }
 
     pub(super) fn lookup<'a>(&'a self, base: &'a dyn Reader, space: Space) -> Result<Box<dyn Lookup + 'a>> {
-        let base = if self.dropped.contains(&space) { None } else { Some(base.lookup(space)?) };
+        let base = base.lookup(space)?;
         let changes = self.spaces.get(&space).map(TreeLookup::new);
         Ok(Box::new(MergedLookup { base, changes }))
     }
@@ -92,9 +59,7 @@ impl Changes {
         range: &Range,
         direction: Direction,
     ) -> Result<Box<dyn Cursor + 'a>> {
-        let nothing = Range { start: Vec::new(), end: Some(Vec::new()) };
-        let shown = if self.dropped.contains(&space) { &nothing } else { range };
-        let base = base.cursor(space, shown, direction)?;
+        let base = base.cursor(space, range, direction)?;
         let Some(tree) = self.spaces.get(&space) else { return Ok(base) };
         let changes = TreeCursor::new(tree, range, direction);
         Ok(Box::new(Merged {
@@ -119,7 +84,7 @@ fn value(change: &[u8]) -> Option<&[u8]> {
 
 /// Look-ups in changes, then in their base.
 struct MergedLookup<'a> {
-    base: Option<Box<dyn Lookup + 'a>>,
+    base: Box<dyn Lookup + 'a>,
     changes: Option<TreeLookup<'a>>,
 }
 
@@ -130,10 +95,7 @@ impl Lookup for MergedLookup<'_> {
         {
             return Ok(value(change));
         }
-        match &mut self.base {
-            Some(base) => base.get(key),
-            None => Ok(None),
-        }
+        self.base.get(key)
     }
 }
 
@@ -258,7 +220,6 @@ mod tests {
         fn changes_over_a_base_read_like_one_map(
             base in proptest::collection::vec(entry(), 0..30),
             changes in proptest::collection::vec(entry(), 0..30),
-            dropped in proptest::option::of(1_u32..4),
             bounds in (proptest::collection::vec(0_u8..4, 0..3), proptest::option::of(proptest::collection::vec(0_u8..4, 0..3))),
         ) {
             let store = MemoryStore::default();
@@ -271,11 +232,7 @@ mod tests {
             }
             writer.commit().expect("commit");
             let mut overlay = Changes::default();
-            if let Some(dropped) = dropped {
-                overlay.drop_space(dropped);
-                model.retain(|(space, _), _| *space != dropped);
-            }
-            for (space, key, value) in changes.into_iter().filter(|(space, ..)| Some(*space) != dropped) {
+            for (space, key, value) in changes {
                 match value {
                     Some(value) => {
                         overlay.put(space, &key, &[value]);

@@ -11,8 +11,9 @@ use slate::{Engine, store::MemoryStore};
 pub(crate) fn on_every_store(test: impl Fn(&Engine)) {
     test(&Engine::open(Arc::new(MemoryStore::default())).expect("memory"));
     #[cfg(feature = "rocks")]
-    {
+    // All of it in memory as well, some of it, and nothing.
+    for resident_bytes in [128 << 20, 1000, 0] {
         let folder = tempfile::tempdir().expect("a folder");
-        test(&rocks::open(folder.path()).expect("rocks"));
+        test(&rocks::open_with(folder.path(), resident_bytes).expect("rocks"));
     }
 }

@@ -7,7 +7,8 @@ use slate::{
     store::{RocksOptions, RocksStore},
 };
 
-/// Opens the rocks store in a folder.
-pub(crate) fn open(path: &Path) -> slate::Result<Engine> {
-    Engine::open(Arc::new(RocksStore::open(path, &RocksOptions::default())?))
+/// Opens the rocks store in a folder, with so many bytes of it in memory.
+pub(crate) fn open_with(path: &Path, resident_bytes: u64) -> slate::Result<Engine> {
+    let options = RocksOptions { resident_bytes, ..RocksOptions::default() };
+    Engine::open(Arc::new(RocksStore::open(path, &options)?))
 }
