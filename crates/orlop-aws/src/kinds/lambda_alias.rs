@@ -295,7 +295,11 @@ impl Kind for Alias {
         Ok(())
     }
 
-    async fn delete(&self, aws: &Session, object: &Object, _: &Observed) -> Result<Deletion> {
+    async fn delete(&self, aws: &Session, object: &Object, observed: &Observed) -> Result<Deletion> {
+        // What was set beside it would be there again with the next alias of the name.
+        if at(&observed.spec, "functionEventInvokeConfig").is_some() {
+            optional(beside(aws, object, "DeleteFunctionEventInvokeConfig", "DELETE", None).await, &[])?;
+        }
         optional(aws.rest(&LAMBDA, "DeleteAlias", "DELETE", &alias(object), None).await, &[])?;
         Ok(Deletion::Gone)
     }

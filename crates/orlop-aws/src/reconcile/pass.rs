@@ -386,6 +386,15 @@ impl<'a> Pass<'a> {
         let about = self.kind.about();
         let spec = (policy == Policy::Adopt).then(|| {
             let mut spec = observed.spec.clone();
+            // What the annotation named and AWS does not repeat, such as the zone of a record.
+            for (_, path) in about.adoption {
+                if let Some(path) = path.strip_prefix("spec.")
+                    && at(&spec, path).is_none()
+                    && let Some(value) = at(&desired.spec, path)
+                {
+                    crate::kind::set(&mut spec, path, value.clone());
+                }
+            }
             tags::strip(about.tags, &mut spec, &self.system_tags);
             without_empty(&mut spec);
             spec

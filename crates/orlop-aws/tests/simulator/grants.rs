@@ -1,7 +1,10 @@
 //! The least-privilege policy, held against a simulator that evaluates it: enough for the lives of each kind, and no
 //! action too many. Each action is taken away in turn: a call is denied, and granted again the life goes on to its end.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
 
 use orlop_aws::{NAME, Observer, Settings, iam_action, iam_policy};
 use orlop_controllers::runtime::Manager;
@@ -35,9 +38,13 @@ const ASKED_BY_AWS: &[(&str, &str)] = &[
     ("lambda:GetLayerVersion", "CreateFunction with layers"),
     ("s3:GetObject", "CreateFunction with s3Key, CreateDomainName with a trust store"),
     ("s3:GetObjectVersion", "CreateFunction with s3ObjectVersion"),
+    ("s3:ListBucket", "HeadObject of a page that is missing: without it the answer is 403, not 404"),
     ("sts:AssumeRole", "a namespace with a role: `role_map_is_waited_for_and_chooses_the_account`"),
     ("sts:GetCallerIdentity", "AWS grants it to everybody"),
 ];
+
+/// Deadline of every wait.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Ground {
     aws: Simulator,
@@ -160,23 +167,32 @@ impl Ground {
         }
         harness.apply(&case.place, case.kind, json!({}), case.spec.clone()).await;
         let done = async || harness.get(&case.place).await.is_some_and(|object| is_ready(&object));
-        let what = format!("{} Ready, or denied", case.kind);
-        harness.until(&what, async || (done().await || is_denied()).then_some(())).await;
+        self.reach(life, "Ready", async || done().await || is_denied()).await;
         if let Some(change) = life.change.as_ref().filter(|_| !is_denied()) {
             let calls = self.proxy.calls();
             harness.patch(&case.place, json!({"spec": change})).await;
             let settled = || self.proxy.calls() > calls && self.proxy.is_quiet();
             let done = async || settled() && done().await;
-            let what = format!("{} changed, or denied", case.kind);
-            harness.until(&what, async || (done().await || is_denied()).then_some(())).await;
+            self.reach(life, "changed", async || done().await || is_denied()).await;
         }
         if !is_denied() {
             harness.delete(&case.place).await;
             let done = async || harness.get(&case.place).await.is_none();
-            let what = format!("{} gone, or denied", case.kind);
-            harness.until(&what, async || (done().await || is_denied()).then_some(())).await;
+            self.reach(life, "gone", async || done().await || is_denied()).await;
         }
         is_denied()
+    }
+
+    /// Waits for a point of a life.
+    async fn reach(&self, life: &Life, what: &str, mut is_there: impl AsyncFnMut() -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !is_there().await {
+            if Instant::now() > deadline {
+                let object = self.harness.get(&life.case.place).await.unwrap_or_default();
+                panic!("{} is neither {what} nor denied: {:#}", life.case.kind, object["status"]);
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 
     /// Ends a life that was denied something, with all rights again.

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use serde_json::{Value, json};
 
 use crate::{
-    bridge::bridge,
+    bridge::{bridge, create_zone},
     cases::{Case, prepare},
     harness::{Harness, at},
     kinds::{TRUST, ZIP},
@@ -101,7 +101,20 @@ pub(crate) async fn lives_of(kind: &str, aws: &Simulator, harness: &Harness, acc
             let more = life("iam", "roles", "Role", spec, json!({"permissionsBoundary": managed}));
             lives.push(more.with_fault("DeleteRole", Fault::Answer(409, "DeleteConflict"), 1));
         }
-        "APIGatewayDomain" => lives.push(domain_with_leftovers()),
+        "Stage" => {
+            // The simulator shows tags as of the creation.
+            lives[0].change = Some(json!({"description": "changed"}));
+        }
+        "APIGatewayDomain" => {
+            let zone = create_zone(aws, "example.com").await;
+            lives.extend([domain_with_leftovers(&zone), domain_with_a_leftover_certificate()]);
+        }
+        "StaticSite" => {
+            let zone = create_zone(aws, "example.com").await;
+            let spec = json!({"domain": "more.example.com", "pages": {"index.html": "text"}, "dnsConfig": {"hostedZoneID": zone}});
+            let case = Case { place: bridge("staticsites", "more"), kind: "StaticSite", spec, change: None };
+            lives.push(Life::of(case));
+        }
         _ => {}
     }
     lives
@@ -206,11 +219,19 @@ fn table(account: &str) -> Life {
         "attributeDefinitions": [{"attributeName": "id", "attributeType": "S"}],
         "keySchema": [{"attributeName": "id", "keyType": "HASH"}], "contributorInsights": "ENABLE"});
     let change = json!({"resourcePolicy": null, "contributorInsights": null});
-    life("dynamodb", "tables", "Table", spec, change)
+    // The simulator keeps a policy when its table goes. AWS does not.
+    fn before<'a>(aws: &'a Simulator, _: &'a Harness) -> Preparation<'a> {
+        Box::pin(async move {
+            let arn = format!("arn:aws:dynamodb:us-east-1:{}:table/more", aws.key);
+            let target = "DynamoDB_20120810.DeleteResourcePolicy";
+            aws.json("dynamodb", target, json!({"ResourceArn": arn})).await;
+        })
+    }
+    Life { before, ..life("dynamodb", "tables", "Table", spec, change) }
 }
 
 /// A domain name of an earlier life, with another certificate: it is taken over.
-fn domain_with_leftovers() -> Life {
+fn domain_with_leftovers(zone: &str) -> Life {
     fn before<'a>(aws: &'a Simulator, _: &'a Harness) -> Preparation<'a> {
         Box::pin(async move {
             let mut certificates = Vec::new();
@@ -225,9 +246,25 @@ fn domain_with_leftovers() -> Life {
             aws.rest("apigateway", "POST", "/v2/domainnames", Some(body)).await;
         })
     }
-    let spec =
-        json!({"domain": "left.example.com", "certificateStrategy": "discover", "apiRef": {"name": "shop"}});
+    let spec = json!({"domain": "left.example.com", "certificateStrategy": "discover", "apiRef": {"name": "shop"},
+        "dnsConfig": {"hostedZoneID": zone}});
     let place = bridge("apigatewaydomains", "more");
     let case = Case { place, kind: "APIGatewayDomain", spec, change: None };
     Life { case, change: None, faults: Vec::new(), before }
+}
+
+/// A certificate that an earlier life of the object requested.
+fn domain_with_a_leftover_certificate() -> Life {
+    fn before<'a>(aws: &'a Simulator, _: &'a Harness) -> Preparation<'a> {
+        Box::pin(async move {
+            let tags = json!([{"Key": "services.k8s.aws/bridge-owner", "Value": "default/kept"}]);
+            let body = json!({"DomainName": "kept.example.com", "ValidationMethod": "DNS", "Tags": tags});
+            aws.json("acm", "CertificateManager.RequestCertificate", body).await;
+        })
+    }
+    let spec =
+        json!({"domain": "kept.example.com", "certificateStrategy": "create", "apiRef": {"name": "shop"}});
+    let place = bridge("apigatewaydomains", "kept");
+    let case = Case { place, kind: "APIGatewayDomain", spec, change: None };
+    Life { before, ..Life::of(case) }
 }

@@ -211,8 +211,9 @@ impl Proxy {
             .map(|(_, time)| time)
             .collect();
         let second = Duration::from_secs(1);
-        let within = |from: &Instant| all.iter().filter(|time| **time >= *from && **time < *from + second);
-        all.iter().map(|from| within(from).count()).max().unwrap_or_default()
+        let within =
+            |from: Instant| all.iter().filter(|time| **time >= from && **time < from + second).count();
+        all.iter().map(|from| within(*from)).max().unwrap_or_default()
     }
 
     /// Returns the times between calls that were answered with a fault.
