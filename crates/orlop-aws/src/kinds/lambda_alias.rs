@@ -300,6 +300,9 @@ impl Kind for Alias {
         if at(&observed.spec, "functionEventInvokeConfig").is_some() {
             optional(beside(aws, object, "DeleteFunctionEventInvokeConfig", "DELETE", None).await, &[])?;
         }
+        if at(&observed.spec, PROVISIONED).is_some() {
+            optional(beside(aws, object, "DeleteProvisionedConcurrencyConfig", "DELETE", None).await, &[])?;
+        }
         optional(aws.rest(&LAMBDA, "DeleteAlias", "DELETE", &alias(object), None).await, &[])?;
         Ok(Deletion::Gone)
     }

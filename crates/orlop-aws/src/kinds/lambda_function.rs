@@ -348,16 +348,19 @@ impl Kind for Function {
                 }
             };
         }
-        if differs(changed, "code") || differs(changed, "architectures") {
-            update_code(aws, object).await?;
-            // The function may be busy with it; configuration follows in the next pass.
-            let rest = ["code", "architectures", "tags"];
-            if changed.iter().any(|difference| !rest.contains(&difference.field.as_str())) {
-                return Err(Failure::wait(2, "code is being updated; configuration follows"));
-            }
-            return Ok(());
+        let code = differs(changed, "code") || differs(changed, "architectures");
+        // The configuration first: it can be read back, so that the next pass has the code alone to do. Code that was
+        // not noted as done would be done again and again.
+        if update_configuration(aws, object, changed).await? {
+            return match code {
+                true => Err(Failure::wait(2, "configuration is being updated; code follows")),
+                false => Ok(()),
+            };
         }
-        update_configuration(aws, object, changed).await
+        if code {
+            update_code(aws, object).await?;
+        }
+        Ok(())
     }
 
     fn translate(&self, failure: Failure) -> Failure {
@@ -395,7 +398,8 @@ async fn update_code(aws: &Session, object: &Object) -> Result<()> {
     Ok(())
 }
 
-async fn update_configuration(aws: &Session, object: &Object, changed: &[Difference]) -> Result<()> {
+/// Updates the configuration, if it differs. True if it did.
+async fn update_configuration(aws: &Session, object: &Object, changed: &[Difference]) -> Result<bool> {
     let separate = [
         "tags",
         "reservedConcurrentExecutions",
@@ -409,7 +413,7 @@ async fn update_configuration(aws: &Session, object: &Object, changed: &[Differe
         "tenancyConfig",
     ];
     if changed.iter().all(|difference| separate.contains(&difference.field.as_str())) {
-        return Ok(());
+        return Ok(false);
     }
     let wire = to_json(&ABOUT.spec, &object.spec, Case::Pascal);
     let mut body = json!({});
@@ -434,5 +438,5 @@ async fn update_configuration(aws: &Session, object: &Object, changed: &[Differe
     }
     let address = function(object.need("name"), &["configuration"]);
     aws.rest(&LAMBDA, "UpdateFunctionConfiguration", "PUT", &address, Some(body)).await?;
-    Ok(())
+    Ok(true)
 }

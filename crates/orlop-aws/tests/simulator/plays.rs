@@ -70,22 +70,29 @@ impl Plays {
             _ => {}
         }
         let [bucket] = parts.as_slice() else { return None };
-        if query.contains_key("abac") {
-            return Some(self.abac(method, bucket, body));
+        let parts = [
+            ("abac", "<AbacStatus/>"),
+            (
+                "requestPayment",
+                "<RequestPaymentConfiguration><Payer>BucketOwner</Payer></RequestPaymentConfiguration>",
+            ),
+        ];
+        if let Some((part, default)) = parts.into_iter().find(|(part, _)| query.contains_key(*part)) {
+            return Some(self.part(method, (bucket, part), default, body));
         }
         let list = LISTS.into_iter().find(|list| query.contains_key(*list))?;
         Some(self.configuration(method, bucket, list, query.get("id").cloned().unwrap_or_default(), body))
     }
 
-    fn abac(&self, method: &str, bucket: &str, body: &[u8]) -> Played {
-        let key = (bucket.to_owned(), "abac".to_owned(), String::new());
+    fn part(&self, method: &str, (bucket, part): (&str, &str), default: &str, body: &[u8]) -> Played {
+        let key = (bucket.to_owned(), part.to_owned(), String::new());
         let mut all = self.configurations.lock().expect("configurations");
         match method {
             "PUT" => {
                 all.insert(key, String::from_utf8_lossy(body).into_owned());
                 Played::Answer(200, String::new())
             }
-            _ => Played::Answer(200, all.get(&key).cloned().unwrap_or("<AbacStatus/>".to_owned())),
+            _ => Played::Answer(200, all.get(&key).cloned().unwrap_or(default.to_owned())),
         }
     }
 
@@ -156,6 +163,7 @@ pub(crate) fn action_of(method: &str, uri: &str) -> Option<String> {
         (_, [_]) => {
             let names = [
                 ("abac", "BucketAbac"),
+                ("requestPayment", "BucketRequestPayment"),
                 ("analytics", "AnalyticsConfiguration"),
                 ("intelligent-tiering", "IntelligentTieringConfiguration"),
                 ("inventory", "InventoryConfiguration"),

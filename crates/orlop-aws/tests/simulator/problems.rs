@@ -584,7 +584,7 @@ async fn throttle_codes_of_every_service_back_off_in_silence_and_end_well() {
             "s3",
             "buckets",
             "Bucket",
-            "?versioning",
+            "PUT /slow-bucket?versioning",
             (503, "SlowDown"),
             json!({"name": "slow-bucket"}),
             json!({"versioning": {"status": "Enabled"}}),
