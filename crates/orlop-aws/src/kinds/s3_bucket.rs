@@ -247,11 +247,11 @@ impl Kind for Bucket {
             .xml_header(&S3, "HeadBucket", ("HEAD", &bucket, &[]), Vec::new(), None, "x-amz-bucket-region")
             .await;
         let region = match head {
-            Err(failure) if failure.is(&["AccessDenied", "Forbidden"]) => {
-                // Somebody else's: say so when it is created.
-                return Err(Failure::Terminal(format!(
-                    "bucket {name} is owned by another account, or access to it is denied"
-                )));
+            // The same answer for somebody else's bucket and for a right that is missing, which may yet be granted.
+            Err(Failure::Api(mut error)) if error.status == 403 => {
+                error.message =
+                    format!("bucket {name} is owned by another account, or access to it is denied");
+                return Err(Failure::Api(error));
             }
             other => match optional(other, &[])? {
                 Some(region) => region,

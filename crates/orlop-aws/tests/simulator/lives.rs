@@ -225,7 +225,7 @@ fn table(account: &str) -> Life {
         "attributeDefinitions": [{"attributeName": "id", "attributeType": "S"}],
         "keySchema": [{"attributeName": "id", "keyType": "HASH"}], "contributorInsights": "ENABLE"});
     let change = json!({"resourcePolicy": null, "contributorInsights": null});
-    // The simulator keeps a policy when its table goes. AWS does not.
+    // The simulator keeps policy and insights when their table goes. AWS does not.
     fn before<'a>(aws: &'a Simulator, _: &'a Harness) -> Preparation<'a> {
         Box::pin(async move {
             let arn = format!("arn:aws:dynamodb:us-east-1:{}:table/more", aws.key);
@@ -235,6 +235,10 @@ fn table(account: &str) -> Life {
             for (operation, body) in [
                 ("CreateTable", table),
                 ("DeleteResourcePolicy", json!({"ResourceArn": arn})),
+                (
+                    "UpdateContributorInsights",
+                    json!({"TableName": "more", "ContributorInsightsAction": "DISABLE"}),
+                ),
                 ("DeleteTable", json!({"TableName": "more"})),
             ] {
                 aws.json("dynamodb", &format!("DynamoDB_20120810.{operation}"), body).await;

@@ -70,6 +70,10 @@ impl Plays {
             _ => {}
         }
         let [bucket] = parts.as_slice() else { return None };
+        if method == "DELETE" && query.is_empty() {
+            // What a bucket was given goes with it.
+            self.configurations.lock().expect("configurations").retain(|key, _| key.0 != *bucket);
+        }
         let parts = [
             ("abac", "<AbacStatus/>"),
             (

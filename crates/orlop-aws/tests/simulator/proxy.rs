@@ -74,7 +74,7 @@ struct State {
     /// Calls on their way to the simulator.
     under_way: AtomicUsize,
     made: Mutex<Vec<String>>,
-    /// Times of the calls, in their order.
+    /// Times at which the calls came, in the order of their answers.
     times: Mutex<Vec<Instant>>,
     /// Times of the calls that were answered with a fault.
     refused: Mutex<Vec<Instant>>,
@@ -201,19 +201,14 @@ impl Proxy {
         self.state.made.lock().expect("calls").clone()
     }
 
-    /// Returns the most calls within a second, of those whose description contains a text.
-    pub(crate) fn most_within_a_second(&self, matching: &str) -> usize {
+    /// Returns how many calls have a description that contains a text, and the time from the first of them to the last.
+    pub(crate) fn span_of(&self, matching: &str) -> (usize, Duration) {
         let (made, times) = (self.made(), self.state.times.lock().expect("times").clone());
-        let all: Vec<Instant> = made
-            .iter()
-            .zip(times)
-            .filter(|(description, _)| description.contains(matching))
-            .map(|(_, time)| time)
-            .collect();
-        let second = Duration::from_secs(1);
-        let within =
-            |from: Instant| all.iter().filter(|time| **time >= from && **time < from + second).count();
-        all.iter().map(|from| within(*from)).max().unwrap_or_default()
+        let all = made.iter().zip(times).filter(|(description, _)| description.contains(matching));
+        let mut all: Vec<Instant> = all.map(|(_, time)| time).collect();
+        all.sort();
+        let span = all.last().zip(all.first()).map(|(last, first)| *last - *first);
+        (all.len(), span.unwrap_or_default())
     }
 
     /// Returns the times between calls that were answered with a fault.
@@ -278,6 +273,7 @@ async fn forward_request(
     request: Request<Incoming>,
 ) -> std::io::Result<Response<Full<Bytes>>> {
     let other = std::io::Error::other::<Box<dyn std::error::Error + Send + Sync>>;
+    let arrived = Instant::now();
     let (mut parts, body) = request.into_parts();
     let body = body.collect().await.map_err(|error| other(error.into()))?.to_bytes();
     let description = describe(&Request::from_parts(parts.clone(), body.clone()));
@@ -313,7 +309,7 @@ async fn forward_request(
     match state.plays.play(parts.method.as_str(), &parts.uri.to_string(), &body) {
         Some(Played::Answer(status, text)) => {
             state.made.lock().expect("calls").push(description.clone());
-            state.times.lock().expect("times").push(Instant::now());
+            state.times.lock().expect("times").push(arrived);
             state.calls.fetch_add(1, Ordering::SeqCst);
             if !is_read(&description) {
                 state.pass(Moment::AfterWrite, &description).await;
@@ -360,7 +356,7 @@ async fn forward_request(
     });
     let (parts, body) = sent.await.map_err(|error| other(error.into()))??;
     state.made.lock().expect("calls").push(description.clone());
-    state.times.lock().expect("times").push(Instant::now());
+    state.times.lock().expect("times").push(arrived);
     state.calls.fetch_add(1, Ordering::SeqCst);
     if !is_read(&description) {
         state.pass(Moment::AfterWrite, &description).await;
