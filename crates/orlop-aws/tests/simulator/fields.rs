@@ -280,3 +280,36 @@ async fn kinds_that_are_not_named_are_left_to_other_controllers() {
     harness.delete(&theirs).await;
     harness.gone(&theirs).await;
 }
+
+/// A manifest with more fields than a schema has is taken, without them.
+#[tokio::test(flavor = "multi_thread")]
+async fn unknown_fields_are_pruned_and_a_stage_without_auto_deploy_is_updated() {
+    let ground = Ground::start("700000000006").await;
+    let (harness, aws) = (&ground.harness, &ground.aws);
+    let (api, stage) =
+        (at("apigatewayv2", "apis", "default", "plain"), at("apigatewayv2", "stages", "default", "plain"));
+    let object = json!({"apiVersion": "apigatewayv2.services.k8s.aws/v1alpha1", "kind": "API", "metadata": {"name": "plain"},
+        "spec": {"name": "plain", "protocolType": "HTTP", "ofALaterVersion": {"a": 1}}});
+    let created =
+        harness.call("POST", &api.path, Some(("application/json", &object))).await.expect("created");
+    assert!(created["spec"].get("ofALaterVersion").is_none());
+    let spec = json!({"apiRef": {"from": {"name": "plain"}}, "stageName": "plain"});
+    harness.apply(&stage, "Stage", json!({}), spec).await;
+    let synced = harness.synced(&stage).await;
+    let id = harness.synced(&api).await["status"]["apiID"].as_str().expect("an id").to_owned();
+    let arn = format!("arn:aws:apigateway:us-east-1::/apis/{id}/stages/plain");
+    assert_eq!(synced["status"]["ackResourceMetadata"]["arn"], json!(arn));
+    harness.patch(&stage, json!({"spec": {"description": "changed"}})).await;
+    harness
+        .until("the description follows", async || {
+            let (_, found) =
+                aws.rest("apigateway", "GET", &format!("/v2/apis/{id}/stages/plain"), None).await;
+            (found["description"] == "changed").then_some(())
+        })
+        .await;
+    let now = harness.synced(&stage).await;
+    assert!(now["spec"].get("deploymentID").is_none(), "what AWS deploys is not written into the spec");
+    for place in [&stage, &api] {
+        ground.remove(place).await;
+    }
+}
