@@ -135,7 +135,7 @@ spec:
   runtime: python3.12
   handler: main.handler
 YAML
-tells() { [[ $(value tubilambdaservice/broken '{.status.conditions}') == *'Could not unzip'* ]]; }
+tells() { [[ $(value tubilambdaservice/broken '{.status.conditions}') == *InvalidParameterValueEx* ]]; }
 wait_until "the instance does not tell why" tells
 kube get tubilambdaservice broken -o jsonpath='{range .status.conditions[*]}{.type}={.status} {.message}{"\n"}{end}'
 kube delete tubilambdaservice broken --timeout=120s
