@@ -189,7 +189,7 @@ async fn bucket_lists_and_acl_are_set_changed_and_removed() {
     }
 }
 
-/// What left the spec stayed in AWS: CORS of an API, logs and variables of a stage, a record's health check.
+/// Fields that left the spec stayed in AWS: CORS of an API, logs and variables of a stage, a record's health check.
 #[tokio::test(flavor = "multi_thread")]
 async fn fields_that_leave_the_spec_leave_aws() {
     let account = "700000000004";

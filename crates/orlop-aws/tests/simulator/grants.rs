@@ -313,7 +313,7 @@ fn policy_of_all_kinds_fits_a_managed_policy() {
     assert!(policy.len() < 6_144, "{} characters", policy.len());
 }
 
-/// What AWS asks for by itself is granted to somebody: a leftover of the list would hide an action too many.
+/// Actions that AWS asks for by itself are granted to somebody: a leftover of the list would hide an action too many.
 #[test]
 fn actions_that_aws_asks_for_are_all_granted() {
     let granted = actions(&iam_policy(&Settings { carm: true, ..Settings::default() }, "123456789012"));

@@ -80,7 +80,7 @@ struct State {
     refused: Mutex<Vec<Instant>>,
     last: Mutex<Option<Instant>>,
     hold: Mutex<Option<Hold>>,
-    /// What the simulators lack.
+    /// Calls that the simulators lack.
     plays: Plays,
     /// Actions that are granted, for calls that no simulator judges.
     granted: Mutex<Option<BTreeSet<String>>>,
