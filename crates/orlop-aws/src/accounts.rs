@@ -148,7 +148,8 @@ impl Accounts {
     /// or the flag.
     pub(crate) fn retains(&self, service: &str, object: &Value) -> bool {
         let namespace = text(object, "/metadata/namespace").unwrap_or_default();
-        let of_namespace = |key: &str| self.namespaces.annotation(namespace, key);
+        let of_namespace =
+            |key: &str| self.namespaces.annotation(namespace, key).filter(|policy| !policy.is_empty());
         let own = object.pointer("/metadata/annotations/services.k8s.aws~1deletion-policy");
         let policy = own
             .and_then(Value::as_str)

@@ -67,7 +67,16 @@ pub fn iam_action(service: &str, operation: &str) -> Option<String> {
                 Some(part) => format!("Put{part}"),
                 None => operation.to_owned(),
             };
+            // Configurations of a list are read by the right to read one.
+            let operation = match operation.strip_prefix("List").and_then(|rest| rest.strip_suffix('s')) {
+                Some(one) => format!("Get{one}"),
+                None => operation,
+            };
             operation
+                .replace("BucketAnalyticsConfiguration", "AnalyticsConfiguration")
+                .replace("BucketIntelligentTieringConfiguration", "IntelligentTieringConfiguration")
+                .replace("BucketInventoryConfiguration", "InventoryConfiguration")
+                .replace("BucketMetricsConfiguration", "MetricsConfiguration")
                 .replace("BucketCors", "BucketCORS")
                 .replace("BucketEncryption", "EncryptionConfiguration")
                 .replace("BucketLifecycleConfiguration", "LifecycleConfiguration")

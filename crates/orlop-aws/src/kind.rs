@@ -33,6 +33,31 @@ pub(crate) struct Reference {
     pub(crate) list: bool,
 }
 
+impl Reference {
+    /// Returns a reference that may be left out.
+    pub(crate) const fn optional(
+        field: &'static str,
+        reference: &'static str,
+        target: (&'static str, &'static str),
+        value: &'static str,
+    ) -> Self {
+        Self { field, reference, target, value, prefix: "", required: false, list: false }
+    }
+
+    /// Returns a list of references that may be left out.
+    pub(crate) const fn optional_list(
+        field: &'static str,
+        reference: &'static str,
+        target: (&'static str, &'static str),
+        value: &'static str,
+    ) -> Self {
+        Self { field, reference, target, value, prefix: "", required: false, list: true }
+    }
+}
+
+/// Path of the ARN in a target.
+pub(crate) const ARN: &str = "status.ackResourceMetadata.arn";
+
 /// Data about a kind.
 #[derive(Debug)]
 pub(crate) struct About {
@@ -189,6 +214,17 @@ pub(crate) fn set(value: &mut Value, path: &str, new: Value) {
     *current = new;
 }
 
+/// Something of a resource that goes to a Secret, and is not part of any read.
+#[derive(Debug)]
+pub(crate) struct Export {
+    /// The field of `spec` that names the Secret, such as `exportTo`.
+    pub(crate) field: &'static str,
+    /// Keys of the Secret that are written.
+    pub(crate) keys: Vec<String>,
+    /// Annotation that notes what was exported last, and what it would be now.
+    pub(crate) note: (&'static str, String),
+}
+
 /// Outcome of a delete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Deletion {
@@ -238,10 +274,34 @@ pub(crate) trait Kind: Debug + Send + Sync {
         Vec::new()
     }
 
+    /// Says what is to be in a Secret by now.
+    fn exports(&self, _object: &Object, _observed: &Observed) -> Option<Export> {
+        None
+    }
+
+    /// Returns the values of an export, in the order of its keys. They go to the Secret and nowhere else.
+    async fn export(&self, _aws: &Session, _observed: &Observed) -> Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+
     /// Turns a failure of a call into another: a wait where AWS is not ready yet.
     fn translate(&self, failure: crate::client::Failure) -> crate::client::Failure {
         failure
     }
+}
+
+/// Returns those fields that the object names, or that an annotation says it named once. What is read only on demand is
+/// otherwise left in AWS when it leaves the spec.
+pub(crate) fn noted(object: &Object, annotation: &str, fields: &[&'static str]) -> Vec<&'static str> {
+    let had = object.annotations.get(annotation).and_then(Value::as_str).unwrap_or_default();
+    let is_known =
+        |field: &&str| at(&object.spec, field).is_some() || had.split(',').any(|name| name == *field);
+    fields.iter().copied().filter(is_known).collect()
+}
+
+/// Returns the annotation that remembers these fields, if there are any.
+pub(crate) fn note(annotation: &'static str, fields: &[&'static str]) -> Vec<(&'static str, String)> {
+    if fields.is_empty() { Vec::new() } else { vec![(annotation, fields.join(","))] }
 }
 
 /// True if a top-level field differs.

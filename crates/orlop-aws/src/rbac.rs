@@ -16,20 +16,26 @@ const WRITER: &str = "orlop-aws-writer";
 pub fn rbac(settings: &Settings, namespace: &str) -> Vec<Value> {
     let rule = |group: &str, resources: &[String], verbs: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
     let mut groups: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    // What is only referred to belongs to other controllers: it is read.
+    let mut referred: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for kind in KINDS.iter().filter(|kind| settings.has_kind(kind.about().kind)) {
         let about = kind.about();
         groups.entry(about.group()).or_default().insert(about.plural.to_owned());
         for reference in about.references {
             let resource = crate::references::resource_of(reference.target.0, reference.target.1);
-            groups.entry(resource.group).or_default().insert(resource.plural);
+            referred.entry(resource.group).or_default().insert(resource.plural);
         }
     }
     for kind in bridge::KINDS.iter().filter(|kind| settings.has_kind(kind.about().kind)) {
         let about = kind.about();
         groups.entry(settings.bridge_group.clone()).or_default().insert(about.plural.to_owned());
-        for (service, kind) in about.children.iter().chain(about.references) {
+        for (service, kind) in about.children {
             let resource = crate::references::resource_of(service, kind);
             groups.entry(resource.group).or_default().insert(resource.plural);
+        }
+        for (service, kind) in about.references {
+            let resource = crate::references::resource_of(service, kind);
+            referred.entry(resource.group).or_default().insert(resource.plural);
         }
     }
     groups.insert(
@@ -44,6 +50,14 @@ pub fn rbac(settings: &Settings, namespace: &str) -> Vec<Value> {
         write.push(rule(group, &plurals, &["create", "update", "patch", "delete"]));
         write.push(rule(group, &statuses, &["get", "update", "patch"]));
         read.push(rule(group, &plurals, &["get", "list", "watch"]));
+    }
+    for (group, plurals) in referred {
+        let known = groups.get(&group);
+        let others = plurals.into_iter().filter(|plural| known.is_none_or(|known| !known.contains(plural)));
+        let others: Vec<String> = others.collect();
+        if !others.is_empty() {
+            rules.push(rule(&group, &others, &["get", "list", "watch"]));
+        }
     }
     let one = |name: &str| vec![name.to_owned()];
     rules.push(rule("", &one("namespaces"), &["get", "list", "watch"]));

@@ -9,7 +9,7 @@ use crate::{
     client::Failure,
     cluster::{Cluster, Resource},
     conditions::{SYNCED, TERMINAL, status_of},
-    fields::{Leaf, Type},
+    fields::{Field, Leaf, Type},
     kind::{About, Reference, at, group_of, set},
     kinds,
 };
@@ -168,7 +168,8 @@ pub(crate) async fn secrets(
 ) -> Result<BTreeMap<String, String>, Failure> {
     let mut values = BTreeMap::new();
     let resource = Resource::new("", "v1", ("Secret", "secrets"), true);
-    for field in about.spec.iter().filter(|field| matches!(field.kind, Type::Leaf(Leaf::Secret))) {
+    let is_read = |field: &&Field| matches!(field.kind, Type::Leaf(Leaf::Secret)) && !field.ignored;
+    for field in about.spec.iter().filter(is_read) {
         let Some(wanted) = spec.get(&field.name) else { continue };
         let text = |name: &str| wanted.get(name).and_then(Value::as_str).unwrap_or_default();
         let space = if text("namespace").is_empty() { namespace } else { text("namespace") };

@@ -238,14 +238,15 @@ async fn content(work: &mut Work<'_>) -> Result<Step> {
     let mut written = Map::new();
     for (key, text) in &pages {
         let (address, hash) = (object(&bucket, key), sha256_hex(text.as_bytes()));
-        let read = work.aws.xml_header(&S3, "HeadObject", ("HEAD", &address), Vec::new(), None, HASH).await;
+        let read =
+            work.aws.xml_header(&S3, "HeadObject", ("HEAD", &address, &[]), Vec::new(), None, HASH).await;
         if optional(read, &["NoSuchKey"])?.flatten().as_deref() != Some(&hash) {
             let headers = vec![
                 (HASH.to_owned(), hash.clone()),
                 ("content-type".to_owned(), content_type(key).to_owned()),
             ];
             work.aws
-                .xml_header(&S3, "PutObject", ("PUT", &address), headers, Some(text.clone()), HASH)
+                .xml_header(&S3, "PutObject", ("PUT", &address, &[]), headers, Some(text.clone()), HASH)
                 .await?;
         }
         written.insert(key.clone(), json!(hash));

@@ -302,12 +302,12 @@ impl Session {
         &self,
         service: &'static Service,
         operation: &'static str,
-        (method, path): (&'static str, &str),
+        (method, path, query): (&'static str, &str, &[(&str, &str)]),
         headers: Vec<(String, String)>,
         body: Option<String>,
         wanted: &str,
     ) -> Result<Option<String>> {
-        let answer = self.xml_with(service, operation, method, path, &[], headers, body).await?;
+        let answer = self.xml_with(service, operation, method, path, query, headers, body).await?;
         Ok(answer.header(wanted).map(str::to_owned))
     }
 

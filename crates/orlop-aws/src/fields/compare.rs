@@ -28,10 +28,7 @@ pub(crate) fn compare(fields: &[Field], desired: &Value, observed: &Value) -> Ve
 }
 
 fn compare_field(field: &Field, desired: &Value, observed: &Value, path: &str, out: &mut Vec<String>) {
-    let default = field.absent.as_ref().map(|absent| match absent {
-        Value::Null => zero(&field.kind),
-        other => other.clone(),
-    });
+    let default = field.absent_value();
     let wanted = present(desired.get(&field.name)).cloned().or_else(|| default.clone());
     let Some(wanted) = wanted else { return };
     let seen = present(observed.get(&field.name)).cloned().or(default).unwrap_or(Value::Null);
@@ -51,6 +48,16 @@ fn compare_field(field: &Field, desired: &Value, observed: &Value, path: &str, o
         }
         _ if equal(&field.kind, field.unordered, &wanted, &seen) => {}
         _ => out.push(path.to_owned()),
+    }
+}
+
+impl Field {
+    /// Returns the value that absence stands for, if the notation says so.
+    pub(crate) fn absent_value(&self) -> Option<Value> {
+        self.absent.as_ref().map(|absent| match absent {
+            Value::Null => zero(&self.kind),
+            other => other.clone(),
+        })
     }
 }
 

@@ -13,7 +13,7 @@
 //! | `name:i` `:b` `:n` `:x` `:t` | integer, boolean, number, bytes in base64, time; else a string |
 //! | `nameRef@` `nameRefs[]@` `name$` | reference, references, key of a Secret |
 //! | `name>Wire` `name[]>El*` `name[]>Wrap/El` | name on the wire; XML list without and with a wrapper |
-//! | `name#` `name^` | lists compare as sets; never compared |
+//! | `name#` `name^` | lists compare as sets; never compared; a Secret `name^$` is written, not read |
 
 mod compare;
 mod schema;

@@ -6,12 +6,13 @@ use async_trait::async_trait;
 use base64::Engine as _;
 use serde_json::{Value, json};
 
+use super::acm_private_key::decrypt;
 use crate::{
     client::{ACM, Failure, Result, Session, optional},
     fields::{Case, Difference, from_json, parse, to_json},
     kind::{
-        About, Deletion, Kind, Object, Observed, Reference, Tags, UID_TAG, aws_tags, differs, tag_changes,
-        tags_of,
+        About, Deletion, Export, Kind, Object, Observed, Reference, Tags, UID_TAG, aws_tags, differs,
+        tag_changes, tags_of,
     },
 };
 
@@ -25,7 +26,7 @@ static ABOUT: About = About {
     spec: LazyLock::new(|| {
         parse(
             "certificate=$ certificateARN^= certificateAuthorityARN=^ certificateAuthorityRef@ certificateChain=$
-             domainName domainValidationOptions=^[]{domainName validationDomain} exportTo=$ keyAlgorithm=
+             domainName domainValidationOptions=^[]{domainName validationDomain} exportTo=^$ keyAlgorithm=
              options{certificateTransparencyLoggingPreference} privateKey=$ subjectAlternativeNames[]
              tags~[]{key value}",
         )
@@ -72,12 +73,18 @@ static ABOUT: About = About {
         "acm:ListCertificates",
         "acm:UpdateCertificateOptions",
         "acm:DeleteCertificate",
+        "acm:ExportCertificate",
         "acm:AddTagsToCertificate",
         "acm:RemoveTagsFromCertificate",
         "acm:ListTagsForCertificate",
     ],
     columns: &[("DOMAIN", "string", ".spec.domainName"), ("STATUS", "string", ".status.status")],
 };
+
+/// Key of a Secret that the private key is written to.
+const PRIVATE_KEY: &str = "tls.key";
+/// Notes which certificate was exported last.
+const EXPORTED: &str = "acm.services.k8s.aws/exported";
 
 fn is_import(object: &Object) -> bool {
     ["certificate", "privateKey", "certificateChain"].iter().any(|field| object.spec.get(*field).is_some())
@@ -99,8 +106,10 @@ impl Kind for Certificate {
             "privateKey is required when importing a certificate"
         } else if !is_import(object) && set(&["certificateARN"]) {
             "cannot set fields used for importing a certificate when requesting a certificate"
-        } else if set(&["exportTo"]) {
-            "exportTo: exporting a certificate is not supported by this controller"
+        } else if is_import(object) && set(&["exportTo"]) {
+            "exportTo: an imported certificate cannot be exported"
+        } else if object.spec("exportTo.key") == Some(PRIVATE_KEY) {
+            "exportTo.key: tls.key is the key of the private key"
         } else {
             return Ok(());
         };
@@ -143,6 +152,10 @@ impl Kind for Certificate {
         } else {
             let mut body = to_json(&ABOUT.spec, &object.spec, Case::Pascal);
             body["ValidationMethod"] = json!("DNS");
+            if object.spec.get("exportTo").is_some() && object.spec("certificateAuthorityARN").is_none() {
+                // Public certificates are exportable only if they were requested so.
+                body["Options"]["Export"] = json!("ENABLED");
+            }
             // The same token within an hour is the same certificate.
             body["IdempotencyToken"] = json!(object.uid.replace('-', ""));
             body["Tags"] = tags;
@@ -222,6 +235,27 @@ impl Kind for Certificate {
                 .await?;
         }
         Ok(())
+    }
+
+    /// An export is of a serial number: a renewal has another.
+    fn exports(&self, object: &Object, observed: &Observed) -> Option<Export> {
+        object.spec.get("exportTo")?;
+        let text = |field: &str| observed.status[field].as_str().unwrap_or_default().to_owned();
+        let note = format!("{} {}", text("serial"), text("issuedAt"));
+        let keys = vec![object.need("exportTo.key").to_owned(), PRIVATE_KEY.to_owned()];
+        (text("status") == "ISSUED").then_some(Export { field: "exportTo", keys, note: (EXPORTED, note) })
+    }
+
+    async fn export(&self, aws: &Session, observed: &Observed) -> Result<Vec<String>> {
+        let encode = |bytes: &[u8]| base64::engine::general_purpose::STANDARD.encode(bytes);
+        // ACM encrypts the key with a passphrase that nobody else ever sees.
+        let passphrase = encode(&rand::random::<[u8; 24]>());
+        let body = json!({"CertificateArn": observed.arn, "Passphrase": encode(passphrase.as_bytes())});
+        let answer = aws.json(&ACM, "ExportCertificate", body).await?;
+        let text = |field: &str| answer[field].as_str().unwrap_or_default();
+        let separator = if text("Certificate").ends_with('\n') { "" } else { "\n" };
+        let chain = format!("{}{separator}{}", text("Certificate"), text("CertificateChain"));
+        Ok(vec![chain, decrypt(text("PrivateKey"), passphrase.as_bytes())?])
     }
 
     async fn delete(&self, aws: &Session, _: &Object, observed: &Observed) -> Result<Deletion> {

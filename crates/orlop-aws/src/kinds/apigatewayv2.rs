@@ -4,13 +4,13 @@ use serde_json::{Value, json};
 
 use crate::{
     client::{APIGATEWAYV2, Result, Session, optional, path},
-    fields::{Case, Difference, from_json, to_json},
+    fields::{Case, Difference, Type, from_json, to_json},
     kind::{About, Object, Observed, differs, tag_changes, tag_map},
 };
 
-/// IAM actions: API Gateway names them by HTTP method.
+/// IAM actions: API Gateway names them by HTTP method. Only an API is ever put, when its definition is imported.
 pub(super) const ACTIONS: &[&str] =
-    &["apigateway:GET", "apigateway:POST", "apigateway:PATCH", "apigateway:PUT", "apigateway:DELETE"];
+    &["apigateway:GET", "apigateway:POST", "apigateway:PATCH", "apigateway:DELETE"];
 
 /// Returns the body of a create or update of a resource of an API, which its path names.
 pub(super) fn body(about: &About, object: &Object) -> Value {
@@ -19,6 +19,47 @@ pub(super) fn body(about: &About, object: &Object) -> Value {
         fields.remove("apiId");
     }
     body
+}
+
+/// Returns the body of an update: what left the spec is sent as what its absence means, and entries that left a map as
+/// empty texts, which removes them.
+pub(super) fn update_body(
+    about: &About,
+    object: &Object,
+    observed: &Observed,
+    changed: &[Difference],
+) -> Value {
+    let mut body = body(about, object);
+    for field in about.spec.iter().filter(|field| differs(changed, &field.name)) {
+        let name = field.wire_name(Case::Camel);
+        match &field.kind {
+            Type::Object(_) => {}
+            Type::Map(item) => {
+                let Type::Leaf(_) = **item else { continue };
+                let mut entries = body[&name].as_object().cloned().unwrap_or_default();
+                for (key, _) in observed.spec[&field.name].as_object().into_iter().flatten() {
+                    entries.entry(key.clone()).or_insert(json!(""));
+                }
+                body[name] = Value::Object(entries);
+            }
+            _ if body.get(&name).is_none() => {
+                if let Some(absent) = field.absent_value() {
+                    body[name] = absent;
+                }
+            }
+            _ => {}
+        }
+    }
+    body
+}
+
+/// Drops the entries of maps that were removed by an empty text.
+pub(super) fn without_empty_entries(about: &About, spec: &mut Value) {
+    for field in about.spec.iter().filter(|field| matches!(&field.kind, Type::Map(_))) {
+        if let Some(entries) = spec.get_mut(&field.name).and_then(Value::as_object_mut) {
+            entries.retain(|_, value| value != "");
+        }
+    }
 }
 
 pub(crate) async fn call(
@@ -121,6 +162,7 @@ impl Collection {
             return Ok(None);
         };
         let mut spec = from_json(&self.about.spec, &answer, Case::Camel);
+        without_empty_entries(self.about, &mut spec);
         spec[self.parent.1] = json!(item[1]);
         let status = from_json(&self.about.status, &answer, Case::Camel);
         let arn = Some(arn(aws, &format!("/{}", item.join("/"))));

@@ -9,7 +9,7 @@ use super::apigatewayv2::{arn, call, sync_tags};
 use crate::{
     client::{ACM, APIGATEWAYV2, Failure, Result, Session, optional},
     fields::{Case, Difference, from_json, parse, to_json},
-    kind::{About, Deletion, Kind, Object, Observed, Tags},
+    kind::{About, Deletion, Kind, Object, Observed, Tags, differs},
 };
 
 #[derive(Debug)]
@@ -24,7 +24,7 @@ static ABOUT: About = About {
             "domainName!
              domainNameConfigurations[]{certificateARN certificateName endpointType
                  ownershipVerificationCertificateARN securityPolicy}
-             mutualTLSAuthentication{truststoreURI truststoreVersion} tags~{}",
+             mutualTLSAuthentication~{truststoreURI~ truststoreVersion} tags~{}",
         )
     }),
     status: LazyLock::new(|| {
@@ -44,7 +44,6 @@ static ABOUT: About = About {
         "apigateway:GET",
         "apigateway:POST",
         "apigateway:PATCH",
-        "apigateway:PUT",
         "apigateway:DELETE",
         "acm:DescribeCertificate",
         "iam:CreateServiceLinkedRole",
@@ -53,10 +52,11 @@ static ABOUT: About = About {
     columns: &[("DOMAIN", "string", ".spec.domainName")],
 };
 
-/// True if a certificate exists and waits for its validation.
-async fn is_pending(aws: &Session, certificate: &str) -> bool {
-    let answer = aws.json(&ACM, "DescribeCertificate", json!({"CertificateArn": certificate})).await;
-    answer.is_ok_and(|answer| answer["Certificate"]["Status"] == "PENDING_VALIDATION")
+/// True if a certificate exists and waits for its validation. Not being told is no reason to give up.
+async fn is_pending(aws: &Session, certificate: &str) -> Result<bool> {
+    let read = aws.json(&ACM, "DescribeCertificate", json!({"CertificateArn": certificate})).await;
+    let answer = optional(read, &[])?;
+    Ok(answer.is_some_and(|answer| answer["Certificate"]["Status"] == "PENDING_VALIDATION"))
 }
 
 #[async_trait]
@@ -88,7 +88,7 @@ impl Kind for DomainName {
                 for configuration in object.spec["domainNameConfigurations"].as_array().into_iter().flatten()
                 {
                     if let Some(certificate) = configuration["certificateARN"].as_str()
-                        && is_pending(aws, certificate).await
+                        && is_pending(aws, certificate).await?
                     {
                         let message = format!("certificate {certificate} is not issued yet");
                         return Err(Failure::Wait { after: Duration::from_secs(30), message });
@@ -113,6 +113,10 @@ impl Kind for DomainName {
             let mut body = to_json(&ABOUT.spec, &object.spec, Case::Camel);
             if let Some(fields) = body.as_object_mut() {
                 fields.retain(|name, _| !["domainName", "tags"].contains(&name.as_str()));
+                if differs(changed, "mutualTLSAuthentication") {
+                    // An empty trust store turns it off.
+                    fields.entry("mutualTlsAuthentication").or_insert(json!({"truststoreUri": ""}));
+                }
             }
             call(aws, "UpdateDomainName", "PATCH", &["domainnames", name], Some(body)).await?;
         }

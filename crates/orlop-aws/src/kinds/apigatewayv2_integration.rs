@@ -3,10 +3,10 @@
 use std::sync::LazyLock;
 
 use async_trait::async_trait;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{
-    apigatewayv2::{ACTIONS, Collection, body},
+    apigatewayv2::{ACTIONS, Collection, body, update_body},
     apigatewayv2_stage::API,
 };
 use crate::{
@@ -95,23 +95,10 @@ impl Kind for Integration {
         &self,
         aws: &Session,
         object: &Object,
-        _: &Observed,
+        observed: &Observed,
         changed: &[Difference],
     ) -> Result<()> {
-        let mut body = body(&ABOUT, object);
-        for difference in changed {
-            let absent = match difference.field.as_str() {
-                "description" => ("description", json!("")),
-                "credentialsARN" => ("credentialsArn", json!("")),
-                "requestParameters" => ("requestParameters", json!({})),
-                "requestTemplates" => ("requestTemplates", json!({})),
-                _ => continue,
-            };
-            if body.get(absent.0).is_none() {
-                body[absent.0] = absent.1;
-            }
-        }
-        INTEGRATIONS.update(aws, object, body).await
+        INTEGRATIONS.update(aws, object, update_body(&ABOUT, object, observed, changed)).await
     }
 
     async fn delete(&self, aws: &Session, object: &Object, _: &Observed) -> Result<Deletion> {

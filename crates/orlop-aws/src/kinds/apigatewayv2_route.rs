@@ -3,16 +3,16 @@
 use std::sync::LazyLock;
 
 use async_trait::async_trait;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{
-    apigatewayv2::{ACTIONS, Collection, body},
+    apigatewayv2::{ACTIONS, Collection, body, update_body},
     apigatewayv2_stage::API,
 };
 use crate::{
     client::{APIGATEWAYV2, Result, Session},
     fields::{Difference, parse},
-    kind::{About, Deletion, Kind, Object, Observed, Reference, Tags, differs},
+    kind::{About, Deletion, Kind, Object, Observed, Reference, Tags},
 };
 
 #[derive(Debug)]
@@ -34,6 +34,12 @@ static ABOUT: About = About {
     identity: &["apiID"],
     references: &[
         API,
+        Reference::optional(
+            "authorizerID",
+            "authorizerRef",
+            ("apigatewayv2", "Authorizer"),
+            "status.authorizerID",
+        ),
         Reference {
             field: "target",
             reference: "targetRef",
@@ -87,21 +93,10 @@ impl Kind for Route {
         &self,
         aws: &Session,
         object: &Object,
-        _: &Observed,
+        observed: &Observed,
         changed: &[Difference],
     ) -> Result<()> {
-        let mut body = body(&ABOUT, object);
-        for (field, absent) in [
-            ("target", json!("")),
-            ("operationName", json!("")),
-            ("authorizationScopes", json!([])),
-            ("authorizationType", json!("NONE")),
-        ] {
-            if differs(changed, field) && body.get(field).is_none() {
-                body[field] = absent;
-            }
-        }
-        ROUTES.update(aws, object, body).await
+        ROUTES.update(aws, object, update_body(&ABOUT, object, observed, changed)).await
     }
 
     async fn delete(&self, aws: &Session, object: &Object, _: &Observed) -> Result<Deletion> {

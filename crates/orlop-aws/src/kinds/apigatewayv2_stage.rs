@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
-use super::apigatewayv2::{ACTIONS, arn, body, call, sync_tags};
+use super::apigatewayv2::{ACTIONS, arn, body, call, sync_tags, update_body, without_empty_entries};
 use crate::{
     client::{APIGATEWAYV2, Result, Session, optional},
     fields::{Case, Difference, from_json, parse},
@@ -46,7 +46,15 @@ static ABOUT: About = About {
     }),
     adoption: &[("apiID", "spec.apiID"), ("stageName", "spec.stageName")],
     identity: &["apiID", "stageName"],
-    references: &[API],
+    references: &[
+        API,
+        Reference::optional(
+            "deploymentID",
+            "deploymentRef",
+            ("apigatewayv2", "Deployment"),
+            "status.deploymentID",
+        ),
+    ],
     terminal: &["BadRequestException"],
     late: &[],
     tags: Tags::Map("tags"),
@@ -55,8 +63,8 @@ static ABOUT: About = About {
     columns: &[],
 };
 
-fn stage_body(object: &Object) -> Value {
-    let mut body = body(&ABOUT, object);
+/// Drops the deployment of a stage that deploys by itself.
+fn without_deployment(object: &Object, mut body: Value) -> Value {
     let deploys = object.spec["autoDeploy"].as_bool().unwrap_or_default();
     if let Some(fields) = body.as_object_mut()
         && deploys
@@ -64,6 +72,29 @@ fn stage_body(object: &Object) -> Value {
         fields.remove("deploymentId");
     }
     body
+}
+
+/// Removes settings that left the spec: an update of the stage cannot say that.
+async fn remove_settings(
+    aws: &Session,
+    object: &Object,
+    observed: &Observed,
+    changed: &[Difference],
+) -> Result<()> {
+    let stage = ["apis", object.need("apiID"), "stages", object.need("stageName")];
+    if differs(changed, "accessLogSettings") && object.spec.get("accessLogSettings").is_none() {
+        let segments = [stage.as_slice(), &["accesslogsettings"]].concat();
+        call(aws, "DeleteAccessLogSettings", "DELETE", &segments, None).await?;
+    }
+    if differs(changed, "routeSettings") {
+        for key in observed.spec["routeSettings"].as_object().into_iter().flatten().map(|(key, _)| key) {
+            if object.spec["routeSettings"].get(key).is_none() {
+                let segments = [stage.as_slice(), &["routesettings", key]].concat();
+                optional(call(aws, "DeleteRouteSettings", "DELETE", &segments, None).await, &[])?;
+            }
+        }
+    }
+    Ok(())
 }
 
 #[async_trait]
@@ -77,6 +108,7 @@ impl Kind for Stage {
         let read = call(aws, "GetStage", "GET", &["apis", api, "stages", name], None).await;
         let Some(answer) = optional(read, &[])? else { return Ok(None) };
         let mut spec = from_json(&ABOUT.spec, &answer, Case::Camel);
+        without_empty_entries(&ABOUT, &mut spec);
         spec["apiID"] = json!(api);
         let mut status = from_json(&ABOUT.status, &answer, Case::Camel);
         if spec["autoDeploy"].as_bool() == Some(true)
@@ -90,8 +122,14 @@ impl Kind for Stage {
     }
 
     async fn create(&self, aws: &Session, object: &Object) -> Result<Value> {
-        call(aws, "CreateStage", "POST", &["apis", object.need("apiID"), "stages"], Some(stage_body(object)))
-            .await?;
+        call(
+            aws,
+            "CreateStage",
+            "POST",
+            &["apis", object.need("apiID"), "stages"],
+            Some(without_deployment(object, body(&ABOUT, object))),
+        )
+        .await?;
         Ok(json!({}))
     }
 
@@ -110,16 +148,10 @@ impl Kind for Stage {
         let (api, name) = (object.need("apiID"), object.need("stageName"));
         let arn = arn(aws, &format!("/apis/{api}/stages/{name}"));
         if sync_tags(aws, &arn, object, observed, changed).await? {
-            let mut body = stage_body(object);
+            remove_settings(aws, object, observed, changed).await?;
+            let mut body = without_deployment(object, update_body(&ABOUT, object, observed, changed));
             if let Some(fields) = body.as_object_mut() {
                 fields.retain(|name, _| !["stageName", "tags"].contains(&name.as_str()));
-                for (field, absent) in
-                    [("description", json!("")), ("stageVariables", json!({})), ("autoDeploy", json!(false))]
-                {
-                    if differs(changed, field) {
-                        fields.entry(field).or_insert(absent);
-                    }
-                }
             }
             call(aws, "UpdateStage", "PATCH", &["apis", api, "stages", name], Some(body)).await?;
         }

@@ -5,11 +5,13 @@ use std::{sync::LazyLock, time::Duration};
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 
+use super::dynamodb_replicas as replicas;
 use crate::{
     client::{DYNAMODB, Failure, Result, Session, optional},
     fields::{Case, Difference, from_json, parse, to_json},
     kind::{
-        About, Deletion, Kind, Object, Observed, Reference, Tags, aws_tags, differs, tag_changes, tags_of,
+        ARN, About, Deletion, Kind, Object, Observed, Reference, Tags, aws_tags, differs, note, noted,
+        tag_changes, tags_of,
     },
     policy,
 };
@@ -38,8 +40,8 @@ static ABOUT: About = About {
              sseSpecification>SSESpecification{enabled:b kmsMasterKeyID>KMSMasterKeyId kmsMasterKeyRef@
                  sseType>SSEType}
              streamSpecification~{streamEnabled:b~ streamViewType} tableClass~STANDARD tableName!
-             tableReplicas^[]{globalSecondaryIndexes[]{indexName provisionedThroughputOverride{readCapacityUnits:i}}
-                 kmsMasterKeyID provisionedThroughputOverride{readCapacityUnits:i} regionName tableClassOverride}
+             tableReplicas~#[]{globalSecondaryIndexes#[]{indexName provisionedThroughputOverride{readCapacityUnits:i}}
+                 kmsMasterKeyID>KMSMasterKeyId provisionedThroughputOverride{readCapacityUnits:i} regionName tableClassOverride}
              tags~[]{key value} timeToLive~{attributeName enabled:b~}",
         )
     }),
@@ -63,15 +65,12 @@ static ABOUT: About = About {
     }),
     adoption: &[("tableName", "spec.tableName")],
     identity: &["tableName"],
-    references: &[Reference {
-        field: "sseSpecification.kmsMasterKeyID",
-        reference: "sseSpecification.kmsMasterKeyRef",
-        target: ("kms", "Key"),
-        value: "status.keyID",
-        prefix: "",
-        required: false,
-        list: false,
-    }],
+    references: &[Reference::optional(
+        "sseSpecification.kmsMasterKeyID",
+        "sseSpecification.kmsMasterKeyRef",
+        ("kms", "Key"),
+        ARN,
+    )],
     terminal: &["InvalidParameter", "ValidationException"],
     late: &[],
     tags: Tags::List("tags"),
@@ -90,6 +89,8 @@ static ABOUT: About = About {
         "dynamodb:UpdateContinuousBackups",
         "dynamodb:DescribeContributorInsights",
         "dynamodb:UpdateContributorInsights",
+        "dynamodb:CreateTableReplica",
+        "dynamodb:DeleteTableReplica",
         "dynamodb:GetResourcePolicy",
         "dynamodb:PutResourcePolicy",
         "dynamodb:DeleteResourcePolicy",
@@ -103,6 +104,16 @@ const UPDATING: Duration = Duration::from_secs(10);
 
 async fn call(aws: &Session, operation: &'static str, body: Value) -> Result<Value> {
     aws.json(&DYNAMODB, operation, body).await
+}
+
+/// True if AWS' ARN of a key is the key that was asked for: by its ARN or id. An alias does not say which key it is.
+fn is_key(wanted: Option<&str>, seen: Option<&str>) -> bool {
+    match (wanted, seen) {
+        (Some(wanted), _) if wanted.contains("alias/") => true,
+        (Some(wanted), Some(seen)) => seen == wanted || seen.ends_with(&format!(":key/{wanted}")),
+        (None, _) => true,
+        (Some(_), None) => false,
+    }
 }
 
 /// Drops what AWS reports as zero or as its default, so that specs read back as they were written.
@@ -127,13 +138,7 @@ impl Kind for Table {
     }
 
     fn validate(&self, object: &Object) -> Result<()> {
-        let replicas = object.spec["tableReplicas"].as_array().is_some_and(|replicas| !replicas.is_empty());
-        if replicas {
-            return Err(Failure::Terminal(
-                "tableReplicas: global tables are not managed by this controller".to_owned(),
-            ));
-        }
-        Ok(())
+        replicas::validate(object)
     }
 
     async fn read(&self, aws: &Session, object: &Object) -> Result<Option<Observed>> {
@@ -158,6 +163,7 @@ impl Kind for Table {
         }
         normalize(&mut spec);
         let state = table["TableStatus"].as_str().unwrap_or_default();
+        spec["tableReplicas"] = replicas::observed(aws, table);
         let mut pending = match state {
             "ACTIVE" | "ARCHIVED" => None,
             "CREATING" => Some(("table is currently being created".to_owned(), Duration::from_secs(5))),
@@ -168,6 +174,7 @@ impl Kind for Table {
             let busy = indexes.into_iter().find(|index| index["IndexStatus"] != "ACTIVE");
             pending = busy
                 .map(|index| (format!("index {} is {}", index["IndexName"], index["IndexStatus"]), UPDATING));
+            pending = pending.or_else(|| replicas::busy(table).map(|message| (message, UPDATING)));
         }
         if state == "DELETING" || state == "CREATING" {
             return Ok(Some(Observed { spec, status, arn: Some(arn), pending, failed: None }));
@@ -198,13 +205,13 @@ impl Kind for Table {
         spec["continuousBackups"] =
             json!({"pointInTimeRecoveryEnabled": recovery["PointInTimeRecoveryStatus"] == "ENABLED"});
         // Read only if the object says something about them: most tables need neither call.
-        let was_set = |field: &str| object.spec.get(field).is_some() || object.status.get(field).is_some();
-        if was_set("contributorInsights") {
+        let noted = noted(object, EXTRAS, &NOTED);
+        if noted.contains(&"contributorInsights") {
             let answer = call(aws, "DescribeContributorInsights", named).await?;
             let on = matches!(answer["ContributorInsightsStatus"].as_str(), Some("ENABLED" | "ENABLING"));
             spec["contributorInsights"] = json!(if on { "ENABLE" } else { "DISABLE" });
         }
-        if object.spec("resourcePolicy").is_some() || object.annotations.get(POLICY_SET).is_some() {
+        if noted.contains(&"resourcePolicy") {
             let read = call(aws, "GetResourcePolicy", json!({"ResourceArn": arn})).await;
             if let Some(answer) = optional(read, &["PolicyNotFoundException"])? {
                 spec["resourcePolicy"] = answer["Policy"].clone();
@@ -254,15 +261,25 @@ impl Kind for Table {
                 object.spec["timeToLive"]["enabled"].as_bool().unwrap_or_default()
                     || observed.spec["timeToLive"]["enabled"].as_bool().unwrap_or_default()
             }
+            "tableReplicas" => noted(object, EXTRAS, &NOTED).contains(&"tableReplicas"),
+            "sseSpecification" if difference.path == "sseSpecification.kmsMasterKeyID" => {
+                let key =
+                    |value: &Value| value["sseSpecification"]["kmsMasterKeyID"].as_str().map(str::to_owned);
+                !is_key(key(&object.spec).as_deref(), key(&observed.spec).as_deref())
+            }
             // Attributes change with indexes only, and go with them.
             "attributeDefinitions" => !indexes,
             _ => true,
         });
+        let insights = observed.spec["contributorInsights"] == "ENABLE";
+        if insights && object.spec("contributorInsights").is_none() {
+            let field = "contributorInsights".to_owned();
+            changed.push(Difference { path: field.clone(), field });
+        }
     }
 
     fn annotations(&self, object: &Object) -> Vec<(&'static str, String)> {
-        let set = object.spec("resourcePolicy").is_some() || object.annotations.get(POLICY_SET).is_some();
-        if set { vec![(POLICY_SET, "true".to_owned())] } else { Vec::new() }
+        note(EXTRAS, &noted(object, EXTRAS, &NOTED))
     }
 
     async fn update(
@@ -357,6 +374,12 @@ impl Kind for Table {
         if differs(changed, "globalSecondaryIndexes") {
             return update_index(aws, object, observed, &wire).await;
         }
+        if differs(changed, "tableReplicas")
+            && let Some(change) = replicas::next(&ABOUT.spec, object, observed)
+        {
+            call(aws, "UpdateTable", json!({"TableName": name, "ReplicaUpdates": [change]})).await?;
+            return Err(Failure::wait(UPDATING.as_secs(), "a replica is being changed"));
+        }
         Ok(())
     }
 
@@ -386,13 +409,22 @@ impl Kind for Table {
             }
             call(aws, "UpdateTable", json!({"TableName": name, "DeletionProtectionEnabled": false})).await?;
         }
+        // A table goes after the replicas that it was given.
+        if noted(object, EXTRAS, &NOTED).contains(&"tableReplicas")
+            && let Some(region) = replicas::regions(&observed.spec).first()
+        {
+            let change = json!({"Delete": {"RegionName": region}});
+            call(aws, "UpdateTable", json!({"TableName": name, "ReplicaUpdates": [change]})).await?;
+            return Ok(Deletion::Pending(UPDATING));
+        }
         optional(call(aws, "DeleteTable", json!({"TableName": name})).await, &[])?;
         Ok(Deletion::Pending(Duration::from_secs(1)))
     }
 }
 
-/// Marks tables that a policy was put on, so that its removal is noticed.
-const POLICY_SET: &str = "dynamodb.services.k8s.aws/resource-policy";
+/// Marks tables that had these set, so that their removal is noticed. Replicas that the object never named are others'.
+const EXTRAS: &str = "dynamodb.services.k8s.aws/extras";
+const NOTED: [&str; 3] = ["contributorInsights", "resourcePolicy", "tableReplicas"];
 
 /// Makes one change of an index: a removal, a change, or an addition.
 async fn update_index(aws: &Session, object: &Object, observed: &Observed, wire: &Value) -> Result<()> {
@@ -414,8 +446,13 @@ async fn update_index(aws: &Session, object: &Object, observed: &Observed, wire:
         body["GlobalSecondaryIndexUpdates"] = json!([{"Create": index}]);
     } else {
         let updates = wanted.iter().filter_map(|(index, item)| {
-            let throughput = item.get("ProvisionedThroughput")?;
-            Some(json!({"Update": {"IndexName": index, "ProvisionedThroughput": throughput}}))
+            let mut update = json!({"IndexName": index});
+            for field in ["ProvisionedThroughput", "OnDemandThroughput"] {
+                if let Some(throughput) = item.get(field) {
+                    update[field] = throughput.clone();
+                }
+            }
+            (update.as_object()?.len() > 1).then(|| json!({"Update": update}))
         });
         let updates: Vec<_> = updates.collect();
         if updates.is_empty() {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::{
     client::{Failure, LAMBDA, Result, Session, optional, path},
     fields::{Case, Difference, from_json, parse, to_json},
-    kind::{About, Deletion, Kind, Object, Observed, Reference, Tags, at, differs},
+    kind::{About, Deletion, Kind, Object, Observed, Reference, Tags, at, differs, note, noted},
 };
 
 #[derive(Debug)]
@@ -63,6 +63,25 @@ static ABOUT: About = About {
     ],
     columns: &[],
 };
+
+/// Marks aliases whose provisioned concurrency was set, so that its removal is noticed.
+const EXTRAS: &str = "lambda.services.k8s.aws/extras";
+const PROVISIONED: &str = "provisionedConcurrencyConfig";
+
+/// Refuses settings for another function or version than the object's own, which nothing would act on.
+pub(super) fn validate_invoke_config(object: &Object, function: &str, qualifier: &str) -> Result<()> {
+    for holder in ["functionEventInvokeConfig", PROVISIONED] {
+        for (field, own) in [("functionName", function), ("qualifier", qualifier)] {
+            let given = object.spec(&format!("{holder}.{field}"));
+            if let Some(other) = given.filter(|given| *given != own) {
+                let message =
+                    format!("{holder}.{field} is {other}, but the object's own is {own}; leave it out");
+                return Err(Failure::Terminal(message));
+            }
+        }
+    }
+    Ok(())
+}
 
 /// Reads the statements of a function's policy, and its revision. A function without a policy has none.
 pub(crate) async fn statements(
@@ -138,7 +157,12 @@ impl Kind for Alias {
         &ABOUT
     }
 
+    fn annotations(&self, object: &Object) -> Vec<(&'static str, String)> {
+        note(EXTRAS, &noted(object, EXTRAS, &[PROVISIONED]))
+    }
+
     fn validate(&self, object: &Object) -> Result<()> {
+        validate_invoke_config(object, object.need("functionName"), object.need("name"))?;
         let permissions = object.spec["permissions"].as_array().into_iter().flatten();
         for permission in permissions {
             if permission["statementID"].as_str().is_none_or(str::is_empty) {
@@ -171,7 +195,7 @@ impl Kind for Alias {
                 from_json(&own, &wrapped, Case::Pascal)["functionEventInvokeConfig"].clone();
         }
         let mut pending = None;
-        if object.spec.get("provisionedConcurrencyConfig").is_some() {
+        if !noted(object, EXTRAS, &[PROVISIONED]).is_empty() {
             let read = beside(aws, object, "GetProvisionedConcurrencyConfig", "GET", None).await;
             if let Some(answer) = optional(read, &absent)? {
                 let number = &answer["RequestedProvisionedConcurrentExecutions"];
@@ -271,7 +295,14 @@ impl Kind for Alias {
         Ok(())
     }
 
-    async fn delete(&self, aws: &Session, object: &Object, _: &Observed) -> Result<Deletion> {
+    async fn delete(&self, aws: &Session, object: &Object, observed: &Observed) -> Result<Deletion> {
+        // What was set beside it would be there again with the next alias of the name.
+        if at(&observed.spec, "functionEventInvokeConfig").is_some() {
+            optional(beside(aws, object, "DeleteFunctionEventInvokeConfig", "DELETE", None).await, &[])?;
+        }
+        if at(&observed.spec, PROVISIONED).is_some() {
+            optional(beside(aws, object, "DeleteProvisionedConcurrencyConfig", "DELETE", None).await, &[])?;
+        }
         optional(aws.rest(&LAMBDA, "DeleteAlias", "DELETE", &alias(object), None).await, &[])?;
         Ok(Deletion::Gone)
     }

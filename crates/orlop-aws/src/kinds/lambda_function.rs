@@ -8,7 +8,10 @@ use serde_json::{Value, json};
 use crate::{
     client::{Failure, LAMBDA, Result, Session, optional, path, sha256_hex},
     fields::{Case, Difference, from_json, parse, to_json},
-    kind::{About, Deletion, Kind, Object, Observed, Reference, Tags, at, differs, tag_changes, tag_map},
+    kind::{
+        ARN, About, Deletion, Kind, Object, Observed, Reference, Tags, at, differs, note, noted, tag_changes,
+        tag_map,
+    },
 };
 
 #[derive(Debug)]
@@ -49,20 +52,31 @@ static ABOUT: About = About {
             field: "role",
             reference: "roleRef",
             target: ("iam", "Role"),
-            value: "status.ackResourceMetadata.arn",
+            value: ARN,
             prefix: "",
             required: true,
             list: false,
         },
-        Reference {
-            field: "code.s3Bucket",
-            reference: "code.s3BucketRef",
-            target: ("s3", "Bucket"),
-            value: "spec.name",
-            prefix: "",
-            required: false,
-            list: false,
-        },
+        Reference::optional("code.s3Bucket", "code.s3BucketRef", ("s3", "Bucket"), "spec.name"),
+        Reference::optional("kmsKeyARN", "kmsKeyRef", ("kms", "Key"), ARN),
+        Reference::optional(
+            "codeSigningConfigARN",
+            "codeSigningConfigRef",
+            ("lambda", "CodeSigningConfig"),
+            ARN,
+        ),
+        Reference::optional_list(
+            "vpcConfig.securityGroupIDs",
+            "vpcConfig.securityGroupRefs",
+            ("ec2", "SecurityGroup"),
+            "status.id",
+        ),
+        Reference::optional_list(
+            "vpcConfig.subnetIDs",
+            "vpcConfig.subnetRefs",
+            ("ec2", "Subnet"),
+            "status.subnetID",
+        ),
     ],
     terminal: &[],
     late: &[],
@@ -128,11 +142,8 @@ fn code_hash(object: &Object) -> String {
 
 /// Separate settings that the object has or had.
 fn extras(object: &Object) -> Vec<&'static str> {
-    let had = object.annotations.get(EXTRAS).and_then(Value::as_str).unwrap_or_default();
-    ["reservedConcurrentExecutions", "functionEventInvokeConfig", "codeSigningConfigARN"]
-        .into_iter()
-        .filter(|field| object.spec.get(*field).is_some() || had.split(',').any(|name| name == *field))
-        .collect()
+    let fields = ["reservedConcurrentExecutions", "functionEventInvokeConfig", "codeSigningConfigARN"];
+    noted(object, EXTRAS, &fields)
 }
 
 #[async_trait]
@@ -147,7 +158,7 @@ impl Kind for Function {
                 "cannot set function code signing config when package type is Image".to_owned(),
             ));
         }
-        Ok(())
+        super::lambda_alias::validate_invoke_config(object, object.need("name"), "$LATEST")
     }
 
     async fn read(&self, aws: &Session, object: &Object) -> Result<Option<Observed>> {
@@ -192,7 +203,11 @@ impl Kind for Function {
                 "reservedConcurrentExecutions" => {
                     spec[field] = answer["ReservedConcurrentExecutions"].clone();
                 }
-                "codeSigningConfigARN" => spec[field] = answer["CodeSigningConfigArn"].clone(),
+                "codeSigningConfigARN" => {
+                    // Empty for a function without one.
+                    let arn = answer["CodeSigningConfigArn"].as_str().filter(|arn| !arn.is_empty());
+                    spec[field] = json!(arn);
+                }
                 _ => {
                     let own: Vec<_> =
                         ABOUT.spec.iter().filter(|known| known.name == field).cloned().collect();
@@ -237,10 +252,7 @@ impl Kind for Function {
 
     fn annotations(&self, object: &Object) -> Vec<(&'static str, String)> {
         let mut all = vec![(CODE, code_hash(object))];
-        let extras = extras(object);
-        if !extras.is_empty() {
-            all.push((EXTRAS, extras.join(",")));
-        }
+        all.extend(note(EXTRAS, &extras(object)));
         all
     }
 
@@ -336,16 +348,19 @@ impl Kind for Function {
                 }
             };
         }
-        if differs(changed, "code") || differs(changed, "architectures") {
-            update_code(aws, object).await?;
-            // The function may be busy with it; configuration follows in the next pass.
-            let rest = ["code", "architectures", "tags"];
-            if changed.iter().any(|difference| !rest.contains(&difference.field.as_str())) {
-                return Err(Failure::wait(2, "code is being updated; configuration follows"));
-            }
-            return Ok(());
+        let code = differs(changed, "code") || differs(changed, "architectures");
+        // The configuration first: it can be read back, so that the next pass has the code alone to do. Code that was
+        // not noted as done would be done again and again.
+        if update_configuration(aws, object, changed).await? {
+            return match code {
+                true => Err(Failure::wait(2, "configuration is being updated; code follows")),
+                false => Ok(()),
+            };
         }
-        update_configuration(aws, object, changed).await
+        if code {
+            update_code(aws, object).await?;
+        }
+        Ok(())
     }
 
     fn translate(&self, failure: Failure) -> Failure {
@@ -383,7 +398,8 @@ async fn update_code(aws: &Session, object: &Object) -> Result<()> {
     Ok(())
 }
 
-async fn update_configuration(aws: &Session, object: &Object, changed: &[Difference]) -> Result<()> {
+/// Updates the configuration, if it differs. True if it did.
+async fn update_configuration(aws: &Session, object: &Object, changed: &[Difference]) -> Result<bool> {
     let separate = [
         "tags",
         "reservedConcurrentExecutions",
@@ -397,7 +413,7 @@ async fn update_configuration(aws: &Session, object: &Object, changed: &[Differe
         "tenancyConfig",
     ];
     if changed.iter().all(|difference| separate.contains(&difference.field.as_str())) {
-        return Ok(());
+        return Ok(false);
     }
     let wire = to_json(&ABOUT.spec, &object.spec, Case::Pascal);
     let mut body = json!({});
@@ -422,5 +438,5 @@ async fn update_configuration(aws: &Session, object: &Object, changed: &[Differe
     }
     let address = function(object.need("name"), &["configuration"]);
     aws.rest(&LAMBDA, "UpdateFunctionConfiguration", "PUT", &address, Some(body)).await?;
-    Ok(())
+    Ok(true)
 }

@@ -9,7 +9,7 @@ use super::route53_hosted_zone::{bare, parse_xml};
 use crate::{
     client::{Failure, ROUTE53, Result, Session, optional, path, xml_text},
     fields::{Difference, escape, from_xml, parse, to_xml},
-    kind::{About, Deletion, Kind, Object, Observed, Reference, Tags},
+    kind::{About, Deletion, Kind, Object, Observed, Reference, Tags, at},
 };
 
 #[derive(Debug)]
@@ -71,6 +71,20 @@ static ABOUT: About = About {
     ],
     columns: &[("STATUS", "string", ".status.status")],
 };
+
+/// Fields whose absence means that the record has none.
+const OPTIONAL: [&str; 10] = [
+    "aliasTarget",
+    "cidrRoutingConfig",
+    "failover",
+    "geoLocation",
+    "healthCheckID",
+    "multiValueAnswer",
+    "region",
+    "resourceRecords",
+    "ttl",
+    "weight",
+];
 
 /// A record of a zone.
 #[derive(Clone, Debug, PartialEq)]
@@ -260,6 +274,12 @@ impl Kind for RecordSet {
         };
         if name(&object.spec) == name(&observed.spec) {
             changed.retain(|difference| difference.path != "aliasTarget.dnsName");
+        }
+        // A record is written whole: what left the spec leaves the record.
+        for field in OPTIONAL {
+            if object.spec.get(field).is_none() && at(&observed.spec, field).is_some() {
+                changed.push(Difference { field: field.to_owned(), path: field.to_owned() });
+            }
         }
     }
 

@@ -6,6 +6,7 @@
 
 mod adoption;
 mod annotations;
+mod export;
 mod pass;
 mod tags;
 

@@ -5,7 +5,9 @@ use std::{collections::BTreeMap, time::Duration};
 use orlop_controllers::runtime::Action;
 use serde_json::{Value, json};
 
-use super::{EXISTS, End, Reconciler, Stop, adoption, adoption::Policy, annotations::Annotations, tags};
+use super::{
+    EXISTS, End, Reconciler, Stop, adoption, adoption::Policy, annotations::Annotations, export, tags,
+};
 use crate::{
     client::{Failure, Result, Session, optional},
     cluster::{Resource, text},
@@ -146,6 +148,12 @@ impl<'a> Pass<'a> {
         let observed = self.converge(&aws, &desired, observed).await?;
         self.record(&aws, &observed);
         self.note_annotations(&desired).await?;
+        let cluster = &self.reconciler.accounts.cluster;
+        if let Some(note) =
+            export::write(cluster, self.kind, &aws, &self.refreshed(&desired), &observed).await?
+        {
+            self.annotate(vec![note]).await?;
+        }
         let mut conditions = Conditions::default();
         self.late_initialize(&observed, &mut conditions).await?;
         Ok(Some(self.synced(&observed, conditions)))
@@ -378,6 +386,15 @@ impl<'a> Pass<'a> {
         let about = self.kind.about();
         let spec = (policy == Policy::Adopt).then(|| {
             let mut spec = observed.spec.clone();
+            // What the annotation named and AWS does not repeat, such as the zone of a record.
+            for (_, path) in about.adoption {
+                if let Some(path) = path.strip_prefix("spec.")
+                    && at(&spec, path).is_none()
+                    && let Some(value) = at(&desired.spec, path)
+                {
+                    crate::kind::set(&mut spec, path, value.clone());
+                }
+            }
             tags::strip(about.tags, &mut spec, &self.system_tags);
             without_empty(&mut spec);
             spec
@@ -465,6 +482,10 @@ impl<'a> Pass<'a> {
     /// Notes what cannot be read back from AWS.
     async fn note_annotations(&mut self, desired: &Object) -> Result<()> {
         let wanted = self.kind.annotations(desired);
+        self.annotate(wanted).await
+    }
+
+    async fn annotate(&mut self, wanted: Vec<(&'static str, String)>) -> Result<()> {
         let known = self.object.pointer("/metadata/annotations").cloned().unwrap_or_else(|| json!({}));
         let changed: Vec<_> =
             wanted.into_iter().filter(|(key, value)| known[key] != value.as_str()).collect();

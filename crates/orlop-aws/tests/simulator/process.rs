@@ -57,6 +57,11 @@ impl Gateway {
         Self { folder, task }
     }
 
+    /// Returns what processes have logged so far.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.folder().join("log")).unwrap_or_default()
+    }
+
     fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -79,6 +84,7 @@ impl Process {
             .env("AWS_ACCESS_KEY_ID", account)
             .env("AWS_SECRET_ACCESS_KEY", "test")
             .env("AWS_EC2_METADATA_DISABLED", "true")
+            .env("RUST_LOG", "debug")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)

@@ -1,6 +1,7 @@
 //! A proxy in front of a simulator that injects faults and counts calls.
 
 use std::{
+    collections::BTreeSet,
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -19,6 +20,8 @@ use hyper_util::{
 };
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
 
+use crate::plays::{self, Played, Plays};
+
 /// Time without calls after which a controller has nothing to do any more.
 const QUIET: Duration = Duration::from_millis(250);
 
@@ -28,6 +31,8 @@ pub(crate) enum Fault {
     Delay(Duration),
     /// An answer of the proxy's own: status and code.
     Answer(u16, &'static str),
+    /// The same with a message.
+    Say(u16, &'static str, &'static str),
     /// The call happens, its answer is lost.
     CutAfterSend,
     /// The call does not happen.
@@ -69,8 +74,16 @@ struct State {
     /// Calls on their way to the simulator.
     under_way: AtomicUsize,
     made: Mutex<Vec<String>>,
+    /// Times at which the calls came, in the order of their answers.
+    times: Mutex<Vec<Instant>>,
+    /// Times of the calls that were answered with a fault.
+    refused: Mutex<Vec<Instant>>,
     last: Mutex<Option<Instant>>,
     hold: Mutex<Option<Hold>>,
+    /// Calls that the simulators lack.
+    plays: Plays,
+    /// Actions that are granted, for calls that no simulator judges.
+    granted: Mutex<Option<BTreeSet<String>>>,
 }
 
 impl State {
@@ -167,6 +180,12 @@ impl Proxy {
         }
     }
 
+    /// Grants actions of calls that no simulator judges; all others of those are denied. `root` signs what is played.
+    pub(crate) fn grant(&self, actions: BTreeSet<String>, root: &str) {
+        *self.state.granted.lock().expect("actions") = Some(actions);
+        *self.state.plays.root.lock().expect("a key") = Some(root.to_owned());
+    }
+
     /// Returns the number of calls so far.
     pub(crate) fn calls(&self) -> usize {
         self.state.calls.load(Ordering::SeqCst)
@@ -180,6 +199,22 @@ impl Proxy {
     /// Returns the descriptions of the calls so far.
     pub(crate) fn made(&self) -> Vec<String> {
         self.state.made.lock().expect("calls").clone()
+    }
+
+    /// Returns how many calls have a description that contains a text, and the time from the first of them to the last.
+    pub(crate) fn span_of(&self, matching: &str) -> (usize, Duration) {
+        let (made, times) = (self.made(), self.state.times.lock().expect("times").clone());
+        let all = made.iter().zip(times).filter(|(description, _)| description.contains(matching));
+        let mut all: Vec<Instant> = all.map(|(_, time)| time).collect();
+        all.sort();
+        let span = all.last().zip(all.first()).map(|(last, first)| *last - *first);
+        (all.len(), span.unwrap_or_default())
+    }
+
+    /// Returns the times between calls that were answered with a fault.
+    pub(crate) fn gaps(&self) -> Vec<Duration> {
+        let refused = self.state.refused.lock().expect("times");
+        refused.windows(2).map(|pair| pair[1] - pair[0]).collect()
     }
 
     /// Returns the calls so far that change something.
@@ -205,9 +240,13 @@ fn is_read(description: &str) -> bool {
 }
 
 fn answer(status: u16, code: &str) -> Response<Full<Bytes>> {
+    answer_with(status, code, "injected")
+}
+
+fn answer_with(status: u16, code: &str, message: &str) -> Response<Full<Bytes>> {
     // Every protocol finds its own: a header, a body in JSON, one in XML.
     let body = format!(
-        "<ErrorResponse><Error><Code>{code}</Code><Message>injected</Message></Error></ErrorResponse>"
+        "<ErrorResponse><Error><Code>{code}</Code><Message>{message}</Message></Error></ErrorResponse>"
     );
     Response::builder()
         .status(status)
@@ -234,6 +273,7 @@ async fn forward_request(
     request: Request<Incoming>,
 ) -> std::io::Result<Response<Full<Bytes>>> {
     let other = std::io::Error::other::<Box<dyn std::error::Error + Send + Sync>>;
+    let arrived = Instant::now();
     let (mut parts, body) = request.into_parts();
     let body = body.collect().await.map_err(|error| other(error.into()))?.to_bytes();
     let description = describe(&Request::from_parts(parts.clone(), body.clone()));
@@ -247,7 +287,11 @@ async fn forward_request(
     };
     match &fault {
         Some(Fault::Delay(time)) => tokio::time::sleep(*time).await,
-        Some(Fault::Answer(status, code)) => return Ok(answer(*status, code)),
+        Some(Fault::Answer(status, code)) => {
+            state.refused.lock().expect("times").push(Instant::now());
+            return Ok(answer(*status, code));
+        }
+        Some(Fault::Say(status, code, message)) => return Ok(answer_with(*status, code, message)),
         Some(Fault::CutBefore) => {
             state.cut.fetch_add(1, Ordering::SeqCst);
             return Err(std::io::Error::other("cut"));
@@ -255,7 +299,43 @@ async fn forward_request(
         Some(Fault::CutAfterSend | Fault::Replace(..)) | None => {}
     }
     *state.last.lock().expect("a time") = Some(Instant::now());
+    let action = plays::action_of(parts.method.as_str(), &parts.uri.to_string());
+    let granted = state.granted.lock().expect("actions").clone();
+    if granted.is_some_and(|granted| action.is_some_and(|action| !granted.contains(&action))) {
+        return Ok(answer(403, "AccessDeniedException"));
+    }
     state.pass(Moment::BeforeCall, &description).await;
+    let mut body = body;
+    match state.plays.play(parts.method.as_str(), &parts.uri.to_string(), &body) {
+        Some(Played::Answer(status, text)) => {
+            state.made.lock().expect("calls").push(description.clone());
+            state.times.lock().expect("times").push(arrived);
+            state.calls.fetch_add(1, Ordering::SeqCst);
+            if !is_read(&description) {
+                state.pass(Moment::AfterWrite, &description).await;
+            }
+            let lost = fault == Some(Fault::CutAfterSend);
+            let answer = Response::builder().status(status).body(Full::new(Bytes::from(text)));
+            return if lost { Err(std::io::Error::other("cut")) } else { Ok(answer.expect("an answer")) };
+        }
+        Some(Played::Instead(method, path, text)) => {
+            parts.method = method.parse().expect("a method");
+            parts.uri = path.parse().expect("a path");
+            for header in ["content-length", "x-amz-content-sha256"] {
+                parts.headers.remove(header);
+            }
+            let root = state.plays.root.lock().expect("a key").clone();
+            if let Some(root) = root {
+                // The signature was for another request. Root may do everything, however it signs.
+                let scope = format!("Credential={root}/20200101/us-east-1/apigateway/aws4_request");
+                let signed = format!("AWS4-HMAC-SHA256 {scope}, SignedHeaders=host, Signature=0");
+                parts.headers.insert("authorization", signed.parse().expect("a header"));
+                parts.headers.remove("x-amz-security-token");
+            }
+            body = Bytes::from(text);
+        }
+        None => {}
+    }
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
     parts.uri = format!("{upstream}{path}").parse().expect("an address");
     let request = client.request(Request::from_parts(parts, Full::new(body)));
@@ -276,6 +356,7 @@ async fn forward_request(
     });
     let (parts, body) = sent.await.map_err(|error| other(error.into()))??;
     state.made.lock().expect("calls").push(description.clone());
+    state.times.lock().expect("times").push(arrived);
     state.calls.fetch_add(1, Ordering::SeqCst);
     if !is_read(&description) {
         state.pass(Moment::AfterWrite, &description).await;

@@ -308,3 +308,73 @@ async fn field_export_copies_to_config_map_and_secret() {
     harness.delete(&role).await;
     harness.gone(&role).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn retained_resource_is_let_go_without_aws_and_a_denied_deletion_is_bounded() {
+    let proxy = Proxy::start(&moto().address).await;
+    let mut with = settings(&proxy.address);
+    with.delete_timeout = Duration::from_secs(3);
+    let harness = Harness::start(with).await;
+    let spec = |name: &str| json!({"name": name, "assumeRolePolicyDocument": TRUST});
+    let (kept, denied) = (at("iam", "roles", "default", "kept"), at("iam", "roles", "default", "refused"));
+    harness.apply(&kept, "Role", json!({"services.k8s.aws/deletion-policy": "retain"}), spec("kept")).await;
+    harness.apply(&denied, "Role", json!({}), spec("refused")).await;
+    for place in [&kept, &denied] {
+        harness.synced(place).await;
+    }
+    proxy.inject("", Fault::CutBefore, usize::MAX);
+    harness.delete(&kept).await;
+    harness.gone(&kept).await;
+    proxy.clear();
+    let (code, _) = moto().query("iam", "Action=GetRole&RoleName=kept&Version=2010-05-08").await;
+    assert_eq!(code, 200);
+
+    proxy.inject("DeleteRole", Fault::Answer(403, "AccessDenied"), usize::MAX);
+    harness.delete(&denied).await;
+    let refused = harness.eventually(&denied, |object| has(object, "Ready", "False")).await;
+    assert_eq!(condition(&refused, "Ready").expect("ready")["reason"], "DeletionDenied");
+    harness.gone(&denied).await;
+    harness
+        .until("an event names what is left", async || {
+            harness.events("refused").await.contains(&"LeftBehind".to_owned()).then_some(())
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn field_export_to_a_secret_under_a_given_key_waits_for_both() {
+    let harness = Harness::start(settings(&moto().address)).await;
+    let export = at("x", "fieldexports", "default", "to-secret");
+    let export = crate::harness::At { path: export.path.replace("x.services", "services"), ..export };
+    let spec = json!({"to": {"name": "target", "kind": "secret", "key": "arn"}, "from": {"path": ".status.ackResourceMetadata.arn",
+        "resource": {"group": "iam.services.k8s.aws", "kind": "Role", "name": "source"}}});
+    harness.apply(&export, "FieldExport", json!({}), spec).await;
+    let role = at("iam", "roles", "default", "source");
+    harness
+        .apply(&role, "Role", json!({}), json!({"name": "source", "assumeRolePolicyDocument": TRUST}))
+        .await;
+    harness
+        .eventually(&export, |object| {
+            condition(object, "ACK.Recoverable").is_some_and(|condition| {
+                condition["message"] == "unable to get existing secret: secrets \"target\" not found"
+            })
+        })
+        .await;
+    let secrets = "/api/v1/namespaces/default/secrets";
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "target"}});
+    harness.call("POST", secrets, Some(("application/json", &secret))).await.expect("a Secret");
+    // The next change of the source brings it.
+    harness.patch(&role, json!({"spec": {"description": "changed"}})).await;
+    harness
+        .until("the value is there", async || {
+            let found = harness.call("GET", &format!("{secrets}/target"), None).await.expect("a Secret");
+            found["data"]["arn"].is_string().then_some(())
+        })
+        .await;
+    harness.delete(&export).await;
+    harness.gone(&export).await;
+    let found = harness.call("GET", &format!("{secrets}/target"), None).await.expect("a Secret");
+    assert!(found["data"]["arn"].is_string(), "what was exported stays");
+    harness.delete(&role).await;
+    harness.gone(&role).await;
+}
