@@ -137,8 +137,16 @@ impl Controller {
             return Ok(Action::Done);
         };
         let now = Timestamp::now();
-        let next =
-            schedule.next(now, &zone).map_or(Action::Done, |next| Action::After(until(next, now) + DELTA));
+        let Some(next) = schedule.next(now, &zone) else {
+            // The 31st of February: Go's library returns the same time for ever.
+            let text = format!(
+                "invalid schedule: {} : time difference between two schedules is less than 1 second",
+                spec.schedule
+            );
+            self.recorder.warning(cached, "InvalidSchedule", text);
+            return Ok(Action::Done);
+        };
+        let next = Action::After(until(next, now) + DELTA);
         let (due, missed_too_many) = plan::due(cron_job, &schedule, &zone, now);
         if missed_too_many {
             let text = "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew";

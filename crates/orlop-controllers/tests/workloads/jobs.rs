@@ -144,13 +144,27 @@ async fn finished_job_is_deleted_after_its_time_with_its_pods() {
     .await;
 }
 
+fn cron_job(name: &str, schedule: &str) -> Value {
+    let template = job("", json!({}))["spec"].clone();
+    let spec =
+        json!({"schedule": schedule, "successfulJobsHistoryLimit": 1, "jobTemplate": {"spec": template}});
+    json!({"metadata": {"name": name}, "spec": spec})
+}
+
+#[tokio::test]
+async fn cron_job_that_never_starts_is_reported() {
+    let cluster = cluster().await;
+    cluster.create::<CronJob>(cron_job("never", "59 23 31 2 *")).await;
+    assert_eq!(
+        cluster.event("never", "InvalidSchedule").await,
+        "invalid schedule: 59 23 31 2 * : time difference between two schedules is less than 1 second"
+    );
+}
+
 #[tokio::test]
 async fn cron_job_starts_jobs() {
     let cluster = cluster().await;
-    let spec = json!({"schedule": "@every 1s", "successfulJobsHistoryLimit": 1,
-        "jobTemplate": {"spec": {"template": {"spec": {"restartPolicy": "Never",
-            "containers": [{"name": "main", "image": "local/task"}]}}}}});
-    cluster.create::<CronJob>(json!({"metadata": {"name": "tick"}, "spec": spec})).await;
+    cluster.create::<CronJob>(cron_job("tick", "@every 1s")).await;
     let tick = cluster
         .wait::<CronJob>("tick", |tick| {
             tick.status.as_ref().is_some_and(|status| status.last_successful_time.is_some())
