@@ -112,34 +112,6 @@ for part in '"greeting": "ahoy"' '"url": "http://a/?b=c"' '"table": "hello-visit
   [[ $answer == *"$part"* ]] || fail "the function's answer lacks $part"
 done
 
-say "another env: the list becomes Lambda's map of variables, and what left it leaves the function"
-kube patch tubilambdaservice hello --type=merge -p '{"spec":{"env":["GREETING=hello","EMPTY="]}}'
-variables() {
-  aws lambda GET /2015-03-31/functions/hello | "$python" -c \
-    'import json, sys; print(json.dumps(json.load(sys.stdin)["Configuration"]["Environment"]["Variables"], sort_keys=True))'
-}
-expected='{"DYNAMODB_TABLE0_NAME": "hello-visits", "EMPTY": "", "GREETING": "hello"}'
-has_variables() { [[ $(variables) == "$expected" ]]; }
-wait_until "the variables are not $expected" has_variables
-variables
-
-say "an error of AWS, four layers down, is readable in the instance"
-aws s3 PUT /tubi-code/broken.zip --data-binary "no archive" > /dev/null
-kube apply -f - << YAML
-apiVersion: kro.run/v1alpha1
-kind: TubiLambdaService
-metadata: {name: broken}
-spec:
-  name: broken
-  code: {s3Bucket: tubi-code, s3Key: broken.zip}
-  runtime: python3.12
-  handler: main.handler
-YAML
-tells() { [[ $(value tubilambdaservice/broken '{.status.conditions}') == *InvalidParameterValueEx* ]]; }
-wait_until "the instance does not tell why" tells
-kube get tubilambdaservice broken -o jsonpath='{range .status.conditions[*]}{.type}={.status} {.message}{"\n"}{end}'
-kube delete tubilambdaservice broken --timeout=120s
-
 say "kubectl apply -f examples/tubi/shop.yaml: the kinds of Kubernetes itself"
 kube apply -f "$here/shop.yaml"
 wait_until "there is no Deployment" kube get deployment shop
