@@ -1,4 +1,4 @@
-//! What kro's users ask for and kro lacks, a test for each (composition.md, section 23). `dependsOn`, lifecycle,
+//! Features that kro's users ask for and kro lacks, a test for each (composition.md, section 23). `dependsOn`, lifecycle,
 //! deletion policies, the last good revision and kinds that appear later have theirs beside the feature.
 
 use orlop_compose::plan::{Action, plan_definition, plan_instance};
