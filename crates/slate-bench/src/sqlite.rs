@@ -74,7 +74,7 @@ fn operate(connection: &Connection, id: i32, write: bool) -> anyhow::Result<()> 
         connection.prepare_cached(sql)?.execute([id])?;
     } else {
         let mut statement = connection.prepare_cached("SELECT doc FROM docs WHERE id = ?1")?;
-        let length = statement.query_row([id], |row| Ok(row.get_ref(0)?.as_str()?.len()))?;
+        let length = statement.query_row([id], |row| Ok(row.get_ref(0)?.as_bytes()?.len()))?;
         anyhow::ensure!(length > 0);
     }
     Ok(())
@@ -125,7 +125,7 @@ impl Subject for Sqlite {
                 let mut statement = self.connection.prepare_cached("SELECT doc FROM docs WHERE id = ?1")?;
                 let mut found = 0;
                 for id in lookup_ids() {
-                    let length = statement.query_row([id], |row| Ok(row.get_ref(0)?.as_str()?.len()))?;
+                    let length = statement.query_row([id], |row| Ok(row.get_ref(0)?.as_bytes()?.len()))?;
                     found += usize::from(length > 0);
                 }
                 return Ok(found);
@@ -135,7 +135,7 @@ impl Subject for Sqlite {
         let mut rows = statement.query([])?;
         let (mut count, mut bytes) = (0, 0);
         while let Some(row) = rows.next()? {
-            bytes += row.get_ref(0)?.as_str()?.len();
+            bytes += row.get_ref(0)?.as_bytes()?.len();
             count += 1;
         }
         anyhow::ensure!(bytes > 0);

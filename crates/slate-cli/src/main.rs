@@ -14,6 +14,8 @@ use slate_client::{Client, Options};
 use crate::output::Format;
 
 /// A prompt for Slate, and import and export of JSON lines.
+///
+/// Without a subcommand a prompt starts; `help` there lists its commands. Tab completes commands and collections.
 #[derive(Debug, Parser)]
 #[command(name = "slate-cli", version)]
 struct Arguments {
@@ -38,7 +40,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Run one command and exit: `slate-cli run find accounts '{"status": "active"}'`
+    /// Run one command of the prompt and exit: `slate-cli run find accounts '{"status": "active"}'`; `run help` lists them
     Run {
         /// The command and its arguments
         #[arg(required = true, trailing_var_arg = true)]
@@ -66,7 +68,18 @@ enum Action {
     },
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> std::process::ExitCode {
+    match run() {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        // Without the backtrace that returning it would print: it is for the user, not for us.
+        Err(error) => {
+            eprintln!("slate-cli: {error:#}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let client = runtime.block_on(async { connect(&arguments) })?;
@@ -77,8 +90,7 @@ fn main() -> anyhow::Result<()> {
     match arguments.action {
         None => prompt::run(&runtime, &client, format),
         Some(Action::Run { words }) => {
-            let line = commands::join(&words);
-            let result = runtime.block_on(commands::run(&client, &line))?;
+            let result = runtime.block_on(commands::run(&client, &words))?;
             print!("{}", output::render(&result, format));
             Ok(())
         }
@@ -102,7 +114,7 @@ fn connect(arguments: &Arguments) -> anyhow::Result<Client> {
     let tls = match &arguments.tls_ca {
         Some(path) => {
             let host = arguments.addr.rsplit_once(':').map_or(arguments.addr.as_str(), |(host, _)| host);
-            Some((Arc::new(trusting(path)?), host.to_owned()))
+            Some((Arc::new(tls_config(path)?), host.to_owned()))
         }
         None => None,
     };
@@ -110,7 +122,7 @@ fn connect(arguments: &Arguments) -> anyhow::Result<Client> {
     Ok(Client::new(Options { token, tls, timeout, connections: 1, ..Options::new(arguments.addr.clone()) }))
 }
 
-fn trusting(path: &std::path::Path) -> anyhow::Result<rustls::ClientConfig> {
+fn tls_config(path: &std::path::Path) -> anyhow::Result<rustls::ClientConfig> {
     use rustls::pki_types::{CertificateDer, pem::PemObject as _};
     let mut roots = rustls::RootCertStore::empty();
     for certificate in CertificateDer::pem_file_iter(path)? {

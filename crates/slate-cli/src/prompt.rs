@@ -71,10 +71,15 @@ pub(crate) fn run(runtime: &Runtime, client: &Client, format: Format) -> anyhow:
         // The first time there is none.
         let _ = editor.load_history(history);
     }
+    // Reported at once, not with the first command.
+    match runtime.block_on(client.hello()) {
+        Ok((_, store)) => println!("connected (store {store}); `help` lists commands"),
+        Err(error) => eprintln!("{error}"),
+    }
     loop {
         match editor.readline("slate> ") {
             Ok(line) if matches!(line.trim(), "exit" | "quit") => break,
-            Ok(line) => match runtime.block_on(commands::run(client, &line)) {
+            Ok(line) => match runtime.block_on(commands::run(client, &commands::split(&line))) {
                 Ok(result) => print!("{}", output::render(&result, format)),
                 Err(error) => eprintln!("{error:#}"),
             },

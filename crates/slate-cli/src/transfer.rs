@@ -49,18 +49,22 @@ pub(crate) async fn import(
         bytes += line.len();
         batch.push(parse(&line).with_context(|| format!("line {}", number + 1))?);
         if batch.len() >= BATCH_DOCUMENTS || bytes >= BATCH_BYTES {
-            total += send(client, collection, &batch, upsert).await?;
+            total += send(client, collection, &batch, upsert).await.with_context(|| imported(total))?;
             batch.clear();
             bytes = 0;
             progress.set_message(format!("{total} documents"));
         }
     }
     if !batch.is_empty() {
-        total += send(client, collection, &batch, upsert).await?;
+        total += send(client, collection, &batch, upsert).await.with_context(|| imported(total))?;
     }
     progress.finish_and_clear();
-    eprintln!("imported {total} documents");
+    eprintln!("{}", imported(total));
     Ok(())
+}
+
+fn imported(total: usize) -> String {
+    format!("imported {total} documents")
 }
 
 async fn send(client: &Client, collection: &str, batch: &[Document], upsert: bool) -> anyhow::Result<usize> {

@@ -27,26 +27,26 @@ async fn commands_run_and_documents_travel_as_json_lines() {
         })
         .collect();
     std::fs::write(&source, &lines).expect("write");
-    let (success, said) = cli(&server, &["import", "things", source.to_str().expect("a path")]).await;
-    assert!(success && said.contains("imported 2500 documents"), "{said}");
-    let (success, said) = cli(&server, &["export", "things", copy.to_str().expect("a path")]).await;
-    assert!(success && said.contains("exported 2500 documents"), "{said}");
+    let (success, output_text) = cli(&server, &["import", "things", source.to_str().expect("a path")]).await;
+    assert!(success && output_text.contains("imported 2500 documents"), "{output_text}");
+    let (success, output_text) = cli(&server, &["export", "things", copy.to_str().expect("a path")]).await;
+    assert!(success && output_text.contains("exported 2500 documents"), "{output_text}");
     assert_eq!(std::fs::read_to_string(&copy).expect("read"), lines);
-    let (success, said) = cli(&server, &["import", "things", source.to_str().expect("a path")]).await;
-    assert!(!success && said.contains("duplicate key"), "{said}");
+    let (success, output_text) = cli(&server, &["import", "things", source.to_str().expect("a path")]).await;
+    assert!(!success && output_text.contains("duplicate key"), "{output_text}");
 
     let run = async |words: &[&str]| cli(&server, &[&["run"], words].concat()).await;
     assert_eq!(run(&["count", "things", r#"{"tags": 1}"#]).await, (true, "833\n".to_owned()));
     assert_eq!(run(&["index", "things", "tags"]).await, (true, "indexed\n".to_owned()));
-    let (_, said) = run(&["explain", "things", r#"{"tags": 1}"#]).await;
-    assert!(said.contains("IXSCAN"), "{said}");
-    let (_, said) = run(&["get", "things", "7"]).await;
-    assert!(said.starts_with(r#"{"_id":7,"#), "{said}");
-    let (_, said) = cli(&server, &["--output", "table", "run", "collections"]).await;
-    assert!(said.contains("things") && said.contains("2500"), "{said}");
-    let (success, said) = run(&["find", "nowhere"]).await;
-    assert!(!success && said.contains("does not exist"), "{said}");
-    let (success, said) = run(&["frobnicate"]).await;
-    assert!(!success && said.contains("help"), "{said}");
+    let (_, output_text) = run(&["explain", "things", r#"{"tags": 1}"#]).await;
+    assert!(output_text.contains("IXSCAN"), "{output_text}");
+    let (_, output_text) = run(&["get", "things", "7"]).await;
+    assert!(output_text.starts_with(r#"{"_id":7,"#), "{output_text}");
+    let (_, output_text) = cli(&server, &["--output", "table", "run", "collections"]).await;
+    assert!(output_text.contains("things") && output_text.contains("2500"), "{output_text}");
+    let (success, output_text) = run(&["find", "nowhere"]).await;
+    assert!(!success && output_text.contains("does not exist"), "{output_text}");
+    let (success, output_text) = run(&["frobnicate"]).await;
+    assert!(!success && output_text.contains("help"), "{output_text}");
     server.stop().await;
 }

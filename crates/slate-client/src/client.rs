@@ -267,7 +267,8 @@ impl Client {
         let mut frames = Frames::with_capacity(ids.size_hint().0);
         for id in ids {
             let id = Value::new(id).map_err(malformed)?;
-            frames.push(&LookUp::FindById { collection, id: &id.0.0 })?;
+            LookUp::FindById { collection, id: &id.0.0 }.encode_frame(&mut frames.bytes);
+            frames.count += 1;
         }
         self.exchange(self.next_slot(), frames)
             .await?

@@ -125,7 +125,7 @@ async fn run(stream: Box<dyn Stream>, mut requests: mpsc::Receiver<Pending>) {
                         waiting.extend(std::iter::from_fn(|| awaited.try_recv().ok()));
                     }
                     let Some(first) = waiting.front_mut() else {
-                        break "the server answered what nobody asked".to_owned();
+                        break "the server sent a response without a request".to_owned();
                     };
                     first.responses.push(response);
                     if first.responses.len() == first.requests
@@ -161,7 +161,8 @@ fn next_response(buffer: &mut bytes::BytesMut) -> Result<Option<Response>, Strin
         FrameHead::Incomplete => Ok(None),
         FrameHead::TooLarge(length) => Err(format!("a response of {length} bytes is too large")),
         FrameHead::Complete(length) => {
-            let response = protocol::decode(&buffer[4..4 + length]).map_err(|error| error.to_string());
+            let response =
+                protocol::decode_response(&buffer[4..4 + length]).map_err(|error| error.to_string());
             buffer.advance(4 + length);
             response.map(Some)
         }

@@ -16,6 +16,7 @@
 
 mod client;
 mod connection;
+mod point_read;
 pub mod protocol;
 
 pub use client::{Client, Options, Updated};

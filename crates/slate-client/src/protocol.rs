@@ -4,6 +4,7 @@
 //! response; responses come in the order of requests, so a client may send many before it reads. A document
 //! is a MessagePack `bin` that holds BSON; a single value is a document whose field `v` holds it.
 
+use crate::point_read;
 use bson::{Bson, Document, RawBson, RawDocumentBuf, cstr};
 use serde::{Deserialize, Serialize};
 
@@ -219,13 +220,21 @@ pub enum LookUp<'a> {
 impl<'a> LookUp<'a> {
     /// Decodes a look-up, if the message is one.
     pub fn decode(message: &'a [u8]) -> Option<Self> {
+        if let Some((collection, id)) = point_read::decode_look_up(message) {
+            return Some(Self::FindById { collection, id });
+        }
         if Self::is(message) { decode(message).ok() } else { None }
+    }
+
+    /// Appends the look-up with its length in front.
+    pub fn encode_frame(&self, frame: &mut Vec<u8>) {
+        let Self::FindById { collection, id } = self;
+        point_read::encode_look_up(collection, id, frame);
     }
 
     /// Returns true if a message begins as a look-up does.
     pub fn is(message: &[u8]) -> bool {
-        // A map with one entry, whose key is a string of eight bytes.
-        message.starts_with(b"\x81\xa8FindById")
+        message.starts_with(point_read::LOOK_UP)
     }
 }
 
@@ -238,6 +247,14 @@ pub enum Found<'a> {
         #[serde(with = "serde_bytes")]
         document: Option<&'a [u8]>,
     },
+}
+
+impl Found<'_> {
+    /// Appends the response with its length in front.
+    pub fn encode_frame(&self, frame: &mut Vec<u8>) {
+        let Self::Document { document } = self;
+        point_read::encode_found(*document, frame);
+    }
 }
 
 /// A query.
@@ -465,6 +482,14 @@ pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, rmp_serde::d
     rmp_serde::from_slice(bytes)
 }
 
+/// Decodes a response without its length.
+pub fn decode_response(message: &[u8]) -> Result<Response, rmp_serde::decode::Error> {
+    match point_read::decode_found(message) {
+        Some(document) => Ok(Response::Document { document: document.map(|bytes| Doc(bytes.to_vec())) }),
+        None => decode(message),
+    }
+}
+
 /// Length of the frame that a buffer begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameHead {
@@ -512,5 +537,30 @@ mod tests {
             let response = Response::Document { document: document.clone().map(Doc) };
             assert_eq!(message(&found), message(&response));
         }
+    }
+
+    #[test]
+    fn point_reads_are_encoded_and_decoded_as_serde_does() {
+        let lengths = [0, 1, 31, 32, 255, 256, 65_535, 65_536];
+        for length in lengths {
+            let (name, bytes) = ("c".repeat(length), vec![7; length]);
+            let look_up = LookUp::FindById { collection: &name, id: &bytes };
+            let mut frame = Vec::new();
+            look_up.encode_frame(&mut frame);
+            assert_eq!(frame[4..], message(&look_up), "{length}");
+            assert_eq!(frame_head(&frame, usize::MAX), FrameHead::Complete(frame.len() - 4));
+            assert_eq!(LookUp::decode(&frame[4..]), Some(look_up), "{length}");
+            let found = Found::Document { document: Some(&bytes) };
+            let mut frame = Vec::new();
+            found.encode_frame(&mut frame);
+            assert_eq!(frame[4..], message(&found), "{length}");
+            let response = Response::Document { document: Some(Doc(bytes)) };
+            assert_eq!(decode_response(&frame[4..]).expect("a response"), response);
+        }
+        let none = message(&Found::Document { document: None });
+        assert_eq!(decode_response(&none).expect("a response"), Response::Document { document: None });
+        let mut long = message(&Found::Document { document: Some(&[1]) });
+        long.pop();
+        assert!(decode_response(&long).is_err() && decode_response(&[]).is_err());
     }
 }

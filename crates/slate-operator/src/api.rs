@@ -97,7 +97,7 @@ pub struct Storage {
     /// Storage class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_class_name: Option<String>,
-    /// Fate of the volume when the Server is deleted.
+    /// Deletion policy of the volume.
     #[serde(default)]
     pub deletion_policy: DeletionPolicy,
 }
@@ -113,7 +113,7 @@ pub struct Security {
     pub tls: bool,
 }
 
-/// Fate of data when its object is deleted.
+/// Deletion policy of data whose object is deleted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DeletionPolicy {
     /// Deleted with it.
@@ -135,7 +135,7 @@ pub struct ServerStatus {
     /// State of the server, or what is wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// Generation that was last looked at.
+    /// Generation that was last reconciled.
     #[serde(default, rename = "observedGeneration", skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// Id of the server's start.
@@ -185,7 +185,7 @@ pub struct CollectionSpec {
     /// Fields to index.
     #[serde(default)]
     pub indexes: Vec<String>,
-    /// Fate of the data when the Collection is deleted.
+    /// Deletion policy of the data.
     #[serde(default)]
     pub deletion_policy: DeletionPolicy,
 }
@@ -202,7 +202,7 @@ pub struct CollectionStatus {
     /// Boot id of the server that was last reconciled against.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_id: Option<String>,
-    /// Number of documents when last looked at.
+    /// Number of documents when last reconciled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub documents: Option<i64>,
     /// Ready indexes of all.

@@ -28,12 +28,12 @@ pub(crate) const MANAGER: &str = "slate-operator";
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time limit of one reconciliation.
 const RECONCILE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Longest pause after failures.
+/// Longest back-off after failures.
 const BACKOFF_MAX_S: u64 = 300;
-/// Pause before a failed index build is tried again: it reads the whole collection, and mostly fails again.
-const REBUILD_MIN: Duration = Duration::from_secs(30);
-/// Longest such pause.
-const REBUILD_MAX: Duration = Duration::from_secs(3600);
+/// Back-off before a failed index build is retried: it reads the whole collection, and mostly fails again.
+const REBUILD_BACKOFF_MIN: Duration = Duration::from_secs(30);
+/// Longest such back-off.
+const REBUILD_BACKOFF_MAX: Duration = Duration::from_secs(3600);
 
 /// Settings of the operator.
 #[derive(Debug, Clone)]
@@ -88,11 +88,11 @@ pub(crate) struct Context {
     rebuilds: Mutex<HashMap<String, Rebuild>>,
 }
 
-/// Next try of a failed index build.
+/// Back-off of a failed index build.
 struct Rebuild {
     /// Generation of the Collection that failed.
     generation: Option<i64>,
-    pause: Duration,
+    delay: Duration,
     due: Instant,
 }
 
@@ -122,36 +122,36 @@ impl Context {
         }
     }
 
-    /// Forgets an object's failures.
-    pub(crate) fn succeeded<K: Resource<DynamicType = ()>>(&self, object: &K) {
+    /// Resets an object's back-off.
+    pub(crate) fn reset_backoff<K: Resource<DynamicType = ()>>(&self, object: &K) {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).remove(&key(object));
     }
 
-    /// Returns a pause that doubles with every failure of an object.
+    /// Requeues an object with a delay that doubles with every failure.
     pub(crate) fn back_off<K: Resource<DynamicType = ()>>(&self, object: &K) -> Action {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         let count = failures.entry(key(object)).or_insert(0);
-        let pause = (1_u64 << (*count).min(16)).min(BACKOFF_MAX_S);
+        let delay = (1_u64 << (*count).min(16)).min(BACKOFF_MAX_S);
         *count += 1;
-        Action::requeue(Duration::from_secs(pause))
+        Action::requeue(Duration::from_secs(delay))
     }
 
-    /// Returns true if failed index builds of an object should be tried again: after a pause that doubles each time, or
-    /// at once when its spec has changed.
+    /// Returns true if failed index builds of an object are due for a retry: after a delay that doubles each time, or at
+    /// once when its spec has changed.
     pub(crate) fn should_rebuild<K: Resource<DynamicType = ()>>(&self, object: &K) -> bool {
         let generation = object.meta().generation;
         let now = Instant::now();
-        let first = Rebuild { generation, pause: REBUILD_MIN, due: now + REBUILD_MIN };
+        let first = Rebuild { generation, delay: REBUILD_BACKOFF_MIN, due: now + REBUILD_BACKOFF_MIN };
         let mut rebuilds = self.rebuilds.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = rebuilds.entry(key(object)).or_insert(first);
-        if known.generation != generation {
-            *known = Rebuild { generation, pause: REBUILD_MIN, due: now + REBUILD_MIN };
+        let rebuild = rebuilds.entry(key(object)).or_insert(first);
+        if rebuild.generation != generation {
+            *rebuild = Rebuild { generation, delay: REBUILD_BACKOFF_MIN, due: now + REBUILD_BACKOFF_MIN };
             return true;
         }
-        let due = now >= known.due;
+        let due = now >= rebuild.due;
         if due {
-            known.pause = (known.pause * 2).min(REBUILD_MAX);
-            known.due = now + known.pause;
+            rebuild.delay = (rebuild.delay * 2).min(REBUILD_BACKOFF_MAX);
+            rebuild.due = now + rebuild.delay;
         }
         due
     }
@@ -159,12 +159,13 @@ impl Context {
     /// Returns the time until [`Context::should_rebuild`] is true for an object.
     pub(crate) fn until_rebuild<K: Resource<DynamicType = ()>>(&self, object: &K) -> Duration {
         let rebuilds = self.rebuilds.lock().unwrap_or_else(PoisonError::into_inner);
-        let due = rebuilds.get(&key(object)).map(|known| known.due.saturating_duration_since(Instant::now()));
-        due.unwrap_or(REBUILD_MIN)
+        let due =
+            rebuilds.get(&key(object)).map(|rebuild| rebuild.due.saturating_duration_since(Instant::now()));
+        due.unwrap_or(REBUILD_BACKOFF_MIN)
     }
 
-    /// Forgets an object's failed index builds.
-    pub(crate) fn built<K: Resource<DynamicType = ()>>(&self, object: &K) {
+    /// Resets the back-off of an object's failed index builds.
+    pub(crate) fn clear_rebuild<K: Resource<DynamicType = ()>>(&self, object: &K) {
         self.rebuilds.lock().unwrap_or_else(PoisonError::into_inner).remove(&key(object));
     }
 
@@ -188,7 +189,7 @@ impl Context {
         let tls = match security.tls {
             true => {
                 let certificate = secret_text(&secrets, &format!("{name}-tls"), "ca.crt").await?;
-                Some((Arc::new(trusting(&certificate)?), host))
+                Some((Arc::new(tls_config(&certificate)?), host))
             }
             false => None,
         };
@@ -216,8 +217,8 @@ impl Context {
     }
 }
 
-/// Bounds the time of a reconciliation, so that a call that hangs holds up nobody for long.
-pub(crate) async fn within_limit<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+/// Applies the time limit of a reconciliation.
+pub(crate) async fn with_timeout<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     tokio::time::timeout(RECONCILE_TIMEOUT, work).await.unwrap_or(Err(Error::TimedOut(RECONCILE_TIMEOUT)))
 }
 
@@ -233,7 +234,7 @@ async fn secret_text(secrets: &Api<Secret>, name: &str, field: &str) -> Result<S
     String::from_utf8(bytes.0).map_err(|_| Error::Secret(format!("{field} of Secret {name} is no text")))
 }
 
-fn trusting(certificate: &str) -> Result<rustls::ClientConfig, Error> {
+fn tls_config(certificate: &str) -> Result<rustls::ClientConfig, Error> {
     use rustls::pki_types::{CertificateDer, pem::PemObject as _};
     let failed = |error: &dyn std::fmt::Display| Error::Secret(format!("certificate: {error}"));
     let mut roots = rustls::RootCertStore::empty();

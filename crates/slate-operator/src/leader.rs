@@ -11,11 +11,11 @@ use kube::{Api, Client, api::PostParams};
 
 use crate::context::{Error, MANAGER};
 
-/// Time after which a lease that is not renewed is free.
-const DURATION_S: i32 = 15;
-/// Pause between two attempts.
-const RETRY: Duration = Duration::from_secs(2);
-/// Time without a renewal after which the holder gives up, well before others may take over.
+/// Time after which a lease that is not renewed can be acquired.
+const LEASE_DURATION_S: i32 = 15;
+/// Time between two attempts.
+const RETRY_PERIOD: Duration = Duration::from_secs(2);
+/// Time without a renewal after which the leader steps down, well before others may acquire the lease.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 
 pub(crate) struct Election {
@@ -42,15 +42,15 @@ impl Election {
                 Ok(false) => {}
                 Err(error) => tracing::warn!(%error, "lease could not be acquired"),
             }
-            tokio::time::sleep(RETRY).await;
+            tokio::time::sleep(RETRY_PERIOD).await;
         }
     }
 
-    /// Renews the lease, and returns when it is lost.
-    pub(crate) async fn keep(&self) -> Error {
+    /// Renews the lease until it is lost. Returns the cause.
+    pub(crate) async fn renew_until_lost(&self) -> Error {
         let mut renewed = tokio::time::Instant::now();
         loop {
-            tokio::time::sleep(RETRY).await;
+            tokio::time::sleep(RETRY_PERIOD).await;
             let attempt = tokio::time::timeout(RENEW_DEADLINE, self.try_acquire()).await;
             match attempt {
                 Ok(Ok(true)) => renewed = tokio::time::Instant::now(),
@@ -62,7 +62,7 @@ impl Election {
         }
     }
 
-    /// Takes or renews the lease. The API server's optimistic locking decides between candidates.
+    /// Acquires or renews the lease. The API server's optimistic locking decides between candidates.
     async fn try_acquire(&self) -> Result<bool, kube::Error> {
         let Some(mut lease) = self.leases.get_opt(MANAGER).await? else {
             let metadata = ObjectMeta {
@@ -71,30 +71,35 @@ impl Election {
                 ..ObjectMeta::default()
             };
             let lease = Lease { metadata, spec: Some(self.spec(None)) };
-            return won(self.leases.create(&PostParams::default(), &lease).await);
+            return is_acquired(self.leases.create(&PostParams::default(), &lease).await);
         };
         let spec = lease.spec.take().unwrap_or_default();
-        let ours = spec.holder_identity.as_deref() == Some(&self.identity);
+        let is_holder = spec.holder_identity.as_deref() == Some(&self.identity);
         let expires = spec.renew_time.as_ref().map(|time| {
-            time.0 + SignedDuration::from_secs(i64::from(spec.lease_duration_seconds.unwrap_or(DURATION_S)))
+            time.0
+                + SignedDuration::from_secs(i64::from(
+                    spec.lease_duration_seconds.unwrap_or(LEASE_DURATION_S),
+                ))
         });
-        if !ours && expires.is_some_and(|expires| expires > Timestamp::now()) {
+        if !is_holder && expires.is_some_and(|expires| expires > Timestamp::now()) {
             return Ok(false);
         }
-        lease.spec = Some(self.spec(Some((&spec, ours))));
-        won(self.leases.replace(MANAGER, &PostParams::default(), &lease).await)
+        lease.spec = Some(self.spec(Some((&spec, is_holder))));
+        is_acquired(self.leases.replace(MANAGER, &PostParams::default(), &lease).await)
     }
 
     fn spec(&self, before: Option<(&LeaseSpec, bool)>) -> LeaseSpec {
         let now = MicroTime(Timestamp::now());
         let transitions = before.and_then(|(spec, _)| spec.lease_transitions).unwrap_or(0);
-        let ours = before.filter(|(_, ours)| *ours);
+        let is_holder = before.filter(|(_, is_holder)| *is_holder);
         LeaseSpec {
             holder_identity: Some(self.identity.clone()),
-            lease_duration_seconds: Some(DURATION_S),
-            acquire_time: ours.and_then(|(spec, _)| spec.acquire_time.clone()).or_else(|| Some(now.clone())),
+            lease_duration_seconds: Some(LEASE_DURATION_S),
+            acquire_time: is_holder
+                .and_then(|(spec, _)| spec.acquire_time.clone())
+                .or_else(|| Some(now.clone())),
             renew_time: Some(now),
-            lease_transitions: Some(if ours.is_some() || before.is_none() {
+            lease_transitions: Some(if is_holder.is_some() || before.is_none() {
                 transitions
             } else {
                 transitions + 1
@@ -104,10 +109,10 @@ impl Election {
     }
 }
 
-fn won(result: Result<Lease, kube::Error>) -> Result<bool, kube::Error> {
+fn is_acquired(result: Result<Lease, kube::Error>) -> Result<bool, kube::Error> {
     match result {
         Ok(_) => Ok(true),
-        // Another candidate was faster.
+        // Conflict: another candidate acquired it.
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
         Err(error) => Err(error),
     }

@@ -1,6 +1,6 @@
 //! `slate-operator`: see `slate-operator --help`.
 
-use std::path::PathBuf;
+use std::{io::IsTerminal as _, path::PathBuf};
 
 use clap::Parser;
 use slate_operator::{Addresses, Options, manifests};
@@ -28,13 +28,25 @@ enum Command {
     },
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> std::process::ExitCode {
+    match run() {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        // Without the backtrace that returning it would print: it is for the user, not for us.
+        Err(error) => {
+            eprintln!("slate-operator: {error:#}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> anyhow::Result<()> {
     let command = Command::parse();
     let Command::Run { kubeconfig, image, lease_namespace, no_leader_election } = command else {
         print!("{}", manifests::all());
         return Ok(());
     };
     tracing_subscriber::fmt()
+        .with_ansi(std::io::stdout().is_terminal())
         .with_env_filter(
             tracing_subscriber::EnvFilter::try_from_default_env()
                 .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info")),

@@ -36,7 +36,7 @@ pub async fn run(
     }
     let lost = async {
         match &election {
-            Some(election) => election.keep().await,
+            Some(election) => election.renew_until_lost().await,
             None => std::future::pending().await,
         }
     };

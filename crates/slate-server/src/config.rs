@@ -70,7 +70,7 @@ pub struct Config {
     #[arg(long, env = "SLATE_QUERY_TIMEOUT_S", default_value_t = 60)]
     pub query_timeout_s: u64,
 
-    /// Seconds between two looks for expired documents
+    /// Seconds between two runs of TTL expiry
     #[arg(long, env = "SLATE_TTL_INTERVAL_S", default_value_t = 30)]
     pub ttl_interval_s: u64,
 }

@@ -1,6 +1,6 @@
 //! Open cursors: the rest of large results, shared by all connections.
 //!
-//! A result whose rest is small is kept as it is. A larger one is produced by a thread that holds its
+//! A result whose rest is small is buffered. A larger one is produced by a thread that holds its
 //! snapshot and stays one batch ahead, so a cursor costs bounded memory however large its result.
 
 use std::{
@@ -15,8 +15,8 @@ use slate::{Engine, Error, Query, Result};
 
 /// Most open cursors.
 const CURSORS_MAX: usize = 256;
-/// Largest rest that is kept without a thread, in bytes.
-const KEPT_BYTES_MAX: usize = 2 << 20;
+/// Largest rest that is buffered without a thread, in bytes.
+const BUFFERED_BYTES_MAX: usize = 2 << 20;
 /// Documents of a batch if the client leaves it to us.
 const BATCH_DOCUMENTS: usize = 1000;
 /// Largest batch in bytes.
@@ -47,7 +47,7 @@ struct Open {
 
 #[derive(Debug)]
 enum Rest {
-    Kept(VecDeque<RawDocumentBuf>),
+    Buffered(VecDeque<RawDocumentBuf>),
     Streamed { batches: mpsc::Receiver<Result<Batch>>, buffer: VecDeque<RawDocumentBuf> },
 }
 
@@ -76,12 +76,12 @@ impl Cursors {
             } else {
                 rest_bytes += length;
                 rest.push_back(document);
-                finished = rest_bytes <= KEPT_BYTES_MAX;
+                finished = rest_bytes <= BUFFERED_BYTES_MAX;
             }
             Ok(finished)
         })?;
         if finished {
-            let cursor = if rest.is_empty() { 0 } else { self.register(namespace, Rest::Kept(rest))? };
+            let cursor = if rest.is_empty() { 0 } else { self.register(namespace, Rest::Buffered(rest))? };
             return Ok(FirstBatch { documents: first, cursor });
         }
         // Nothing has been answered yet, so a new snapshot is as good.
@@ -93,14 +93,19 @@ impl Cursors {
         Ok(FirstBatch { documents, cursor })
     }
 
-    /// Keeps documents that are computed already, as those of an aggregation.
-    pub(crate) fn keep(&self, namespace: &str, mut documents: Batch, batch: usize) -> Result<FirstBatch> {
+    /// Opens a cursor over documents that are computed already, as those of an aggregation.
+    pub(crate) fn open_buffered(
+        &self,
+        namespace: &str,
+        mut documents: Batch,
+        batch: usize,
+    ) -> Result<FirstBatch> {
         let size = if batch == 0 { BATCH_DOCUMENTS } else { batch };
         if documents.len() <= size {
             return Ok(FirstBatch { documents, cursor: 0 });
         }
         let rest = documents.split_off(size);
-        let cursor = self.register(namespace, Rest::Kept(rest.into()))?;
+        let cursor = self.register(namespace, Rest::Buffered(rest.into()))?;
         Ok(FirstBatch { documents, cursor })
     }
 
@@ -113,7 +118,7 @@ impl Cursors {
 
     /// Returns the next batch and whether it was the last. `None`: no such cursor.
     pub(crate) fn next(&self, id: i64, batch: usize) -> Result<Option<(String, Batch, bool)>> {
-        // Taken out, so that nobody waits for this cursor's thread with the lock held.
+        // Taken out, so that no other cursor waits for this one's thread.
         let Some(mut cursor) = self.open.lock().remove(&id) else { return Ok(None) };
         let size = if batch == 0 { BATCH_DOCUMENTS } else { batch };
         let (documents, done) = cursor.rest.take(size)?;
@@ -130,7 +135,7 @@ impl Cursors {
         self.open.lock().remove(&id).is_some()
     }
 
-    /// Closes cursors that nobody has used for long.
+    /// Closes idle cursors.
     pub(crate) fn sweep(&self) {
         self.open.lock().retain(|_, cursor| cursor.used.elapsed() < IDLE);
     }
@@ -162,7 +167,7 @@ impl Rest {
         let mut bytes = 0;
         loop {
             let buffer = match self {
-                Self::Kept(buffer) | Self::Streamed { buffer, .. } => buffer,
+                Self::Buffered(buffer) | Self::Streamed { buffer, .. } => buffer,
             };
             while let Some(document) = buffer.front() {
                 let length = document.as_bytes().len();
@@ -173,7 +178,7 @@ impl Rest {
                 batch.extend(buffer.pop_front());
             }
             match self {
-                Self::Kept(_) => return Ok((batch, true)),
+                Self::Buffered(_) => return Ok((batch, true)),
                 Self::Streamed { batches, buffer } => match batches.recv() {
                     Ok(next) => buffer.extend(next?),
                     Err(mpsc::RecvError) => return Ok((batch, true)),
@@ -196,7 +201,7 @@ fn stream(engine: Engine, namespace: String, query: Query) -> mpsc::Receiver<Res
             let document = project(&query, document);
             bytes += document.as_bytes().len();
             batch.push(document);
-            if bytes < KEPT_BYTES_MAX {
+            if bytes < BUFFERED_BYTES_MAX {
                 return Ok(true);
             }
             bytes = 0;

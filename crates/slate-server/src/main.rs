@@ -1,5 +1,7 @@
 //! `slate-server`: see `slate-server --help`.
 
+use std::io::IsTerminal as _;
+
 use clap::Parser as _;
 use slate_server::{Server, config::Config};
 use tokio::signal::unix::{SignalKind, signal};
@@ -8,8 +10,20 @@ use tokio::signal::unix::{SignalKind, signal};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-fn main() -> anyhow::Result<()> {
+fn main() -> std::process::ExitCode {
+    match run() {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        // Without the backtrace that returning it would print: it is for the user, not for us.
+        Err(error) => {
+            eprintln!("slate-server: {error:#}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> anyhow::Result<()> {
     tracing_subscriber::fmt()
+        .with_ansi(std::io::stdout().is_terminal())
         .with_env_filter(
             tracing_subscriber::EnvFilter::try_from_default_env()
                 .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info")),

@@ -23,7 +23,7 @@ pub(crate) struct Front {
     pub(crate) stop: watch::Receiver<bool>,
 }
 
-/// Accepts connections until told to stop, then waits for those that are open.
+/// Accepts connections until shutdown, then waits for those that are open.
 pub(crate) async fn serve<F, T>(listener: Listener, front: Front, handle: F)
 where
     F: Fn(Stream, SharedContext, watch::Receiver<bool>) -> T + Clone + Send + Sync + 'static,
@@ -53,7 +53,7 @@ where
     .await;
 }
 
-/// Waits until the server is told to stop.
+/// Waits for shutdown.
 pub(crate) async fn stopped(mut stop: watch::Receiver<bool>) {
     // The sender is gone only when the server is.
     drop(stop.wait_for(|stop| *stop).await);

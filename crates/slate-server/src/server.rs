@@ -21,12 +21,11 @@ use crate::{
     connection::Limits,
     context::{Context, SharedContext},
     cursors::Cursors,
-    http,
+    http, maintenance,
     metrics::Metrics,
     mongo, native,
     net::{self, Front},
     scram::Credentials,
-    upkeep,
 };
 
 /// Reason why a server did not start.
@@ -110,7 +109,7 @@ impl Server {
             tasks.push(tokio::spawn(serve_http(listener, Arc::clone(&context), stopped.clone())));
         }
         let interval = Duration::from_secs(config.ttl_interval_s.max(1));
-        tasks.push(tokio::spawn(upkeep::run(Arc::clone(&context), interval, stopped)));
+        tasks.push(tokio::spawn(maintenance::run(Arc::clone(&context), interval, stopped)));
         if !config.ready_file.as_os_str().is_empty() {
             std::fs::write(&config.ready_file, format!("{address}\n"))
                 .map_err(|error| Error::File(config.ready_file.clone(), error))?;

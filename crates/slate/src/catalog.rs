@@ -107,7 +107,7 @@ pub struct IndexField {
 }
 
 /// Builds in the background that failed since the start, by the collection's space and the index's name. A failed index
-/// is dropped, so this is all that is left to tell whoever asked for it.
+/// is dropped, so this is the only record of the error.
 pub(crate) type FailedBuilds = Mutex<BTreeMap<(Space, String), (IndexSpec, Error)>>;
 
 impl IndexSpec {

@@ -2,16 +2,22 @@
 //!
 //! Writers enqueue jobs and then compete for one lock. Its holder runs every queued job in one transaction
 //! of the store, each behind a savepoint, commits once, and finishes them all. A lone writer pays one sync;
-//! many share it. Nobody is told of a result before it is durable.
+//! many share it. No result is acknowledged before it is durable.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use parking_lot::{Mutex, RwLock};
 
 use crate::{
     catalog::{Catalog, adjust_count},
     error::{Error, Result},
-    store::{Reader, Store},
+    store::{Reader, Space, Store},
     transaction::Transaction,
 };
 
@@ -33,6 +39,8 @@ pub(crate) struct Committer {
     /// The committed catalog. Locked for writing while a commit changes it, so that a reader's snapshot
     /// and catalog agree.
     catalog: RwLock<Arc<Catalog>>,
+    /// Changes before and after each commit that changes the catalog.
+    catalog_version: AtomicU64,
 }
 
 struct Queued {
@@ -67,6 +75,7 @@ impl Committer {
             queue: Mutex::default(),
             leader: Mutex::default(),
             catalog: RwLock::new(Arc::new(catalog)),
+            catalog_version: AtomicU64::new(0),
         })
     }
 
@@ -91,6 +100,18 @@ impl Committer {
     ) -> Result<()> {
         let catalog = self.catalog.read();
         self.store.read(catalog.get(collection)?.space, id, read)
+    }
+
+    /// Returns the space of a collection's documents, with the version of the catalog that says so.
+    pub(crate) fn resolve(&self, collection: &str) -> Result<(u64, Space)> {
+        let catalog = self.catalog.read();
+        let space = catalog.get(collection)?.space;
+        Ok((self.catalog_version(), space))
+    }
+
+    /// Returns the version of the catalog.
+    pub(crate) fn catalog_version(&self) -> u64 {
+        self.catalog_version.load(Ordering::SeqCst)
     }
 
     /// Returns true if a read waits for nothing: neither for a disk nor for a commit that changes the catalog.
@@ -158,14 +179,19 @@ impl Committer {
             return writer.commit();
         }
         let mut published = self.catalog.write();
-        writer.commit()?;
-        *published = catalog;
-        Ok(())
+        // Changed first, so that whoever reads the new state without the lock finds that the catalog is changing.
+        self.catalog_version.fetch_add(1, Ordering::SeqCst);
+        let committed = writer.commit();
+        if committed.is_ok() {
+            *published = catalog;
+        }
+        self.catalog_version.fetch_add(1, Ordering::SeqCst);
+        committed
     }
 }
 
 impl<T> Ticket<T> {
-    /// Waits until the write is durable, or has failed. Runs the queue itself if nobody does.
+    /// Waits until the write is durable, or has failed. Becomes the leader if there is none.
     pub fn wait(self) -> Result<T> {
         loop {
             if let Some(outcome) = self.outcome.0.lock().take() {

@@ -66,7 +66,7 @@ impl Engine {
         let reader = reader.as_ref();
         let mut values = Values::default();
         match index_with(reader, collection, path, query)? {
-            Some((index, ranges)) => leap(reader, collection, index, &ranges, path, &mut values)?,
+            Some((index, ranges)) => skip_scan(reader, collection, index, &ranges, path, &mut values)?,
             None => {
                 query::run(reader, collection, query, &mut |_, document| {
                     values.add_from(document, path).map(|_| true)
@@ -108,7 +108,7 @@ fn index_with<'a>(
 
 /// Reads one document for each value of an index's first field. The document has the value's exact type, which
 /// a key does not keep.
-fn leap(
+fn skip_scan(
     reader: &dyn Reader,
     collection: &Collection,
     index: &Index,

@@ -12,6 +12,7 @@ use crate::{
     catalog::{Catalog, Collection, FailedBuilds},
     commit::{Committer, Ticket},
     error::Result,
+    lookup::{PreparedLookup, with_raw_id},
     query::{self, Query},
     scan::{Examined, stored},
     store::{MemoryStore, Store},
@@ -122,18 +123,12 @@ impl Engine {
         id: &Bson,
         read: impl FnOnce(&RawDocument) -> T,
     ) -> Result<Option<T>> {
-        let id = match id {
-            Bson::Int32(id) => RawBsonRef::Int32(*id),
-            Bson::Int64(id) => RawBsonRef::Int64(*id),
-            Bson::String(id) => RawBsonRef::String(id),
-            Bson::ObjectId(id) => RawBsonRef::ObjectId(*id),
-            other => {
-                let id = bson::RawBson::try_from(other.clone())
-                    .map_err(|error| crate::Error::invalid(error.to_string()))?;
-                return self.get_raw(collection, id.as_raw_bson_ref(), read);
-            }
-        };
-        self.get_raw(collection, id, read)
+        with_raw_id(id, |id| self.get_raw(collection, id, read))
+    }
+
+    /// Prepares look-ups by `_id` in a collection, which then need not be found by its name each time.
+    pub fn prepare_lookup(&self, collection: &str) -> Result<PreparedLookup> {
+        PreparedLookup::new(Arc::clone(&self.committer), collection)
     }
 
     /// Returns the document with an `_id` that is still encoded.

@@ -119,6 +119,7 @@ fn array_prefix<'a>(field: &'a IndexField, document: &RawDocument) -> Option<&'a
 }
 
 /// Returns the encoded `_id` at the end of an index entry.
+#[inline]
 pub(crate) fn id_of<'a>(spec: &IndexSpec, entry: &'a [u8]) -> Result<&'a [u8]> {
     spec.fields.iter().try_fold(entry, |rest, field| key::skip(rest, field.descending))
 }

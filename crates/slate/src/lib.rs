@@ -12,9 +12,9 @@
 //! # Ok::<(), slate::Error>(())
 //! ```
 //!
-//! Layers, each knowing only those below: `engine`, `distinct`, `validate` (callers' operations) · `modify`, `query` (writes
-//! and reads) · `scan`, `sorted` (candidates and their order) · `plan` (choice of indexes) · `transaction`, `commit` (documents with their indexes; group
-//! commit) · `catalog`, `index` · `filter`, `update`, `sort`, `projection` (pure) · `key`, `path`, `raw` (pure) ·
+//! Layers, each knowing only those below: `engine`, `distinct`, `validate` (callers' operations) · `modify`, `query`,
+//! `lookup` (writes and reads) · `scan`, `sorted` (candidates and their order) · `plan` (choice of indexes) ·
+//! `transaction`, `commit` (documents with their indexes; group commit) · `catalog`, `index` · `filter`, `update`, `sort`, `projection` (pure) · `key`, `path`, `raw` (pure) ·
 //! `store` (ordered key-value stores).
 
 mod aggregate;
@@ -29,6 +29,7 @@ mod expiry;
 pub mod filter;
 mod index;
 pub mod key;
+mod lookup;
 mod modify;
 mod path;
 mod plan;
@@ -51,6 +52,7 @@ pub use engine::Engine;
 pub use error::{Error, Result};
 pub use filter::Filter;
 pub(crate) use filter::as_integer as filter_integer;
+pub use lookup::PreparedLookup;
 pub use modify::{Inserted, Modified, Updated, deadline_after};
 pub use path::Path;
 pub use projection::Projection;

@@ -37,8 +37,8 @@ impl Projection {
         let mut id = None;
         let mut fields = Node::default();
         for (name, value) in document {
-            let wanted = match value {
-                Bson::Boolean(wanted) => *wanted,
+            let included = match value {
+                Bson::Boolean(included) => *included,
                 value => match crate::filter_integer(value) {
                     Some(number) => number != 0,
                     None => {
@@ -47,10 +47,10 @@ impl Projection {
                 },
             };
             if name == "_id" {
-                id = Some(wanted);
+                id = Some(included);
                 continue;
             }
-            if *include.get_or_insert(wanted) != wanted {
+            if *include.get_or_insert(included) != included {
                 return Err(Error::invalid("a projection cannot mix inclusion and exclusion"));
             }
             fields.insert(Path::parse(name)?.components());
@@ -69,10 +69,10 @@ impl Projection {
     fn project(&self, node: &Node, document: &RawDocument, id: Option<bool>) -> RawDocumentBuf {
         let mut result = RawDocumentBuf::new();
         for (name, value) in document.iter().flatten() {
-            if let Some(wanted) = id
+            if let Some(included) = id
                 && name.as_str() == "_id"
             {
-                if wanted {
+                if included {
                     result.append(name, value);
                 }
                 continue;

@@ -54,14 +54,14 @@ impl Query {
         })
     }
 
-    fn wanted(&self) -> Option<usize> {
+    fn rows_max(&self) -> Option<usize> {
         self.limit.map(|limit| limit.saturating_add(self.skip))
     }
 }
 
 /// Chooses a plan for a query.
 pub(crate) fn plan(reader: &dyn Reader, collection: &Collection, query: &Query) -> Result<Plan> {
-    choose(reader, collection, &query.filter, &query.sort, query.wanted())
+    choose(reader, collection, &query.filter, &query.sort, query.rows_max())
 }
 
 /// Runs a query. `visit` gets the encoded `_id` and the whole document, and returns false to stop.
@@ -98,15 +98,15 @@ pub(crate) fn run_plan(
     };
     let filter = plan.residual.as_ref().unwrap_or(&query.filter);
     if plan.sorted {
-        let wanted = query.wanted().filter(|_| plan.exact);
-        scan.documents(&plan.access, wanted, &mut |id, document| {
+        let rows_max = query.rows_max().filter(|_| plan.exact);
+        scan.documents(&plan.access, rows_max, &mut |id, document| {
             if !plan.exact && !filter.matches(document) {
                 return Ok(true);
             }
             emit(id, document)
         })?;
     } else {
-        let mut sorted = Sorted::new(query.wanted());
+        let mut sorted = Sorted::new(query.rows_max());
         scan.documents(&plan.access, None, &mut |id, document| {
             if plan.exact || filter.matches(document) {
                 sorted.push(query.sort.key(document), id, document)?;

@@ -5,14 +5,14 @@ use std::{collections::HashSet, time::Instant};
 use bson::raw::RawDocument;
 
 use crate::{
-    catalog::Collection,
+    catalog::{Collection, Index},
     error::{Error, Result},
     index,
     plan::{Access, Leg},
-    store::{Cursor, Direction, Keys, Lookup, Range, Reader},
+    store::{Cursor, Direction, Keys, Lookup, Range, Reader, VisitFound},
 };
 
-/// Rows between two looks at the clock.
+/// Rows between two checks of the deadline.
 const CLOCK_INTERVAL: u64 = 128;
 /// `_id`s of the first batch of documents.
 const BATCH_MIN: usize = 2;
@@ -31,8 +31,15 @@ pub struct Examined {
 }
 
 /// Views stored bytes as a document.
+#[inline]
 pub(crate) fn stored(bytes: &[u8]) -> Result<&RawDocument> {
     RawDocument::from_bytes(bytes).map_err(Error::corrupt)
+}
+
+/// Views the bytes of a document that an index names.
+#[inline]
+fn found(document: Option<&[u8]>) -> Result<&RawDocument> {
+    stored(document.ok_or_else(|| Error::corrupt("an index names a missing document"))?)
 }
 
 type VisitDocument<'a> = &'a mut dyn FnMut(&[u8], &RawDocument) -> Result<bool>;
@@ -43,6 +50,7 @@ pub(crate) struct Scan<'a> {
     reader: &'a dyn Reader,
     collection: &'a Collection,
     deadline: Option<Instant>,
+    /// Rows since the deadline was checked.
     rows: u64,
     keys: u64,
     documents: u64,
@@ -58,32 +66,41 @@ impl<'a> Scan<'a> {
         Examined { keys: self.keys, documents: self.documents, returned: 0 }
     }
 
-    fn tick(&mut self) -> Result<()> {
-        self.rows += 1;
-        if self.rows.is_multiple_of(CLOCK_INTERVAL)
-            && self.deadline.is_some_and(|deadline| Instant::now() > deadline)
-        {
-            return Err(Error::TimedOut);
+    /// Counts rows, and checks the deadline now and then.
+    fn tick(&mut self, rows: u64) -> Result<()> {
+        self.rows += rows;
+        if self.rows >= CLOCK_INTERVAL {
+            self.rows = 0;
+            if self.deadline.is_some_and(|deadline| Instant::now() > deadline) {
+                return Err(Error::TimedOut);
+            }
         }
         Ok(())
     }
 
-    /// Visits the candidates of an access path, each once, until `visit` returns false. `wanted` says when it will, if
-    /// that is known.
+    /// Visits the candidates of an access path, each once, until `visit` returns false. `rows_max` is the number
+    /// of rows after which it will, if there is a limit.
     pub(crate) fn documents(
         &mut self,
         access: &Access,
-        wanted: Option<usize>,
+        rows_max: Option<usize>,
         visit: VisitDocument<'_>,
     ) -> Result<()> {
         if let Access::Documents { ranges, direction } = access {
             return self.in_id_order(ranges, *direction, visit);
         }
+        if let Access::Index { position, ranges, direction } = access
+            && let index = &self.collection.indexes[*position]
+            && !index.multikey
+            && self.join(index, ranges, *direction, rows_max, visit)?
+        {
+            return Ok(());
+        }
         let mut lookup = self.reader.lookup(self.collection.space)?;
         let mut batch = Batch { ids: Keys::default(), size: BATCH_MIN, read: 0 };
         let scanned = self.ids(access, &mut |id| {
             batch.ids.push(id);
-            let complete = wanted.is_some_and(|wanted| batch.read as usize + batch.ids.len() >= wanted);
+            let complete = rows_max.is_some_and(|rows_max| batch.read as usize + batch.ids.len() >= rows_max);
             if batch.ids.len() < batch.size && !complete {
                 return Ok(true);
             }
@@ -98,6 +115,43 @@ impl<'a> Scan<'a> {
         scanned
     }
 
+    /// Visits the documents of an index's entries by a join. Returns false if index or documents are not in memory.
+    fn join(
+        &mut self,
+        index: &Index,
+        ranges: &[Range],
+        direction: Direction,
+        rows_max: Option<usize>,
+        visit: VisitDocument<'_>,
+    ) -> Result<bool> {
+        let mut size = BATCH_MIN;
+        for range in in_direction(ranges, direction) {
+            let join = self.reader.join(index.space, range, direction, self.collection.space);
+            // A space does not move while it is read, so there is none for the first range, or one for all.
+            let Some(mut join) = join else { return Ok(false) };
+            loop {
+                let left = rows_max.map_or(size, |rows_max| rows_max.saturating_sub(self.documents as usize));
+                let count = size.min(left.max(1));
+                let read = &mut self.documents;
+                let visit_found: VisitFound<'_> = &mut |id, document| {
+                    *read += 1;
+                    visit(id, found(document)?)
+                };
+                let joined = join.next(count, &|entry| index::id_of(&index.spec, entry), visit_found)?;
+                self.keys += joined.entries as u64;
+                self.tick(joined.entries as u64)?;
+                if !joined.more {
+                    return Ok(true);
+                }
+                if joined.entries < count {
+                    break;
+                }
+                size = (size * 2).min(Keys::MAX);
+            }
+        }
+        Ok(true)
+    }
+
     fn in_id_order(
         &mut self,
         ranges: &[Range],
@@ -107,7 +161,7 @@ impl<'a> Scan<'a> {
         for range in in_direction(ranges, direction) {
             let mut cursor = self.reader.cursor(self.collection.space, range, direction)?;
             while cursor.advance()? {
-                self.tick()?;
+                self.tick(1)?;
                 self.documents += 1;
                 if !visit(cursor.key(), stored(cursor.value())?)? {
                     return Ok(());
@@ -148,7 +202,7 @@ impl<'a> Scan<'a> {
                 for range in in_direction(ranges, *direction) {
                     let mut cursor = self.reader.cursor(index.space, range, *direction)?;
                     while cursor.advance()? {
-                        self.tick()?;
+                        self.tick(1)?;
                         self.keys += 1;
                         if !visit(index::id_of(&index.spec, cursor.key())?)? {
                             return Ok(false);
@@ -169,8 +223,8 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Visits the `_id`s that all legs have. Each leg is in the order of `_id`, so whichever is behind leaps to
-    /// the one that is ahead.
+    /// Visits the `_id`s that all legs have. Each leg is in the order of `_id`, so the one behind seeks to
+    /// the one ahead.
     fn intersect(&mut self, legs: &[Leg], visit: VisitId<'_>) -> Result<bool> {
         let mut walkers = legs
             .iter()
@@ -183,7 +237,7 @@ impl<'a> Scan<'a> {
         let mut candidate: Vec<u8> = Vec::new();
         let (mut turn, mut agreed) = (0, 0);
         loop {
-            self.tick()?;
+            self.tick(1)?;
             let walker = &mut walkers[turn];
             let found = walker.reach(&candidate)?;
             self.keys += std::mem::take(&mut walker.steps);
@@ -225,8 +279,7 @@ impl Batch {
         let Self { ids, read, .. } = self;
         let more = lookup.get_all(ids, &mut |id, document| {
             *read += 1;
-            let document = document.ok_or_else(|| Error::corrupt("an index names a missing document"))?;
-            visit(id, stored(document)?)
+            visit(id, found(document)?)
         });
         self.ids.clear();
         self.size = (self.size * 2).min(Keys::MAX);
@@ -238,7 +291,7 @@ impl Batch {
 struct Walker<'a> {
     cursor: Box<dyn Cursor + 'a>,
     prefix: &'a [u8],
-    /// Buffer for the entry that is leapt to.
+    /// Buffer for the entry to seek.
     target: Vec<u8>,
     /// Entries read.
     steps: u64,

@@ -73,8 +73,8 @@ impl Sort {
         let mut result = None;
         for (path, descending) in self.fields.iter().filter(|(path, _)| !is_fixed(path)) {
             let field = rest.next().filter(|field| field.path == *path)?;
-            let wanted = direction(field.descending != *descending);
-            if *result.get_or_insert(wanted) != wanted {
+            let required = direction(field.descending != *descending);
+            if *result.get_or_insert(required) != required {
                 return None;
             }
         }

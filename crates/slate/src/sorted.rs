@@ -19,22 +19,22 @@ pub(crate) struct Row {
     pub(crate) document: Box<[u8]>,
 }
 
-/// Rows in order; only the first `wanted`, if that is known.
+/// Rows in order; only the first `rows_max`, if there is a limit.
 pub(crate) struct Sorted {
-    wanted: Option<usize>,
+    rows_max: Option<usize>,
     rows: BinaryHeap<Row>,
     sequence: usize,
     bytes: usize,
 }
 
 impl Sorted {
-    pub(crate) fn new(wanted: Option<usize>) -> Self {
-        Self { wanted, rows: BinaryHeap::new(), sequence: 0, bytes: 0 }
+    pub(crate) fn new(rows_max: Option<usize>) -> Self {
+        Self { rows_max, rows: BinaryHeap::new(), sequence: 0, bytes: 0 }
     }
 
     pub(crate) fn push(&mut self, key: Vec<u8>, id: &[u8], document: &RawDocument) -> Result<()> {
         self.sequence += 1;
-        let full = self.wanted.is_some_and(|wanted| self.rows.len() >= wanted);
+        let full = self.rows_max.is_some_and(|rows_max| self.rows.len() >= rows_max);
         if full && self.rows.peek().is_none_or(|last| key >= last.key) {
             return Ok(());
         }

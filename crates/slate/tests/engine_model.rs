@@ -43,13 +43,13 @@ impl Condition {
             }
         };
         match self {
-            Self::Equal(path, wanted) => values(path).contains(wanted),
+            Self::Equal(path, expected) => values(path).contains(expected),
             Self::Range(path, low, high) => {
                 let values = values(path);
                 values.iter().flatten().any(|value| value >= low)
                     && values.iter().flatten().any(|value| value < high)
             }
-            Self::In(path, wanted) => values(path).iter().flatten().any(|value| wanted.contains(value)),
+            Self::In(path, expected) => values(path).iter().flatten().any(|value| expected.contains(value)),
             Self::Not(inner) => !inner.holds(document),
             Self::And(parts) => parts.iter().all(|part| part.holds(document)),
             Self::Or(parts) => parts.iter().any(|part| part.holds(document)),

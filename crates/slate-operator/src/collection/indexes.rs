@@ -2,7 +2,7 @@
 
 use slate_client::protocol::{IndexDefinition, IndexInfo};
 
-/// Difference between the wanted and the existing indexes of a collection.
+/// Difference between the desired and the existing indexes of a collection.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Difference {
     pub(super) missing: Vec<IndexDefinition>,
@@ -68,14 +68,14 @@ fn normalize(field: &str) -> String {
 }
 
 /// Compares by fields and options; names do not matter.
-pub(super) fn difference(wanted: &[IndexDefinition], present: &[IndexInfo]) -> Difference {
+pub(super) fn difference(desired: &[IndexDefinition], present: &[IndexInfo]) -> Difference {
     let same = |left: &IndexDefinition, right: &IndexDefinition| {
         left.fields == right.fields
             && (left.unique, left.sparse, left.expire_after_seconds)
                 == (right.unique, right.sparse, right.expire_after_seconds)
     };
-    let missing = wanted.iter().filter(|index| !present.iter().any(|other| same(index, &other.definition)));
-    let extra = present.iter().filter(|index| !wanted.iter().any(|other| same(other, &index.definition)));
+    let missing = desired.iter().filter(|index| !present.iter().any(|other| same(index, &other.definition)));
+    let extra = present.iter().filter(|index| !desired.iter().any(|other| same(other, &index.definition)));
     Difference {
         missing: missing.cloned().collect(),
         extra: extra.map(|index| index.definition.name.clone()).collect(),
@@ -94,9 +94,9 @@ mod tests {
 
     #[test]
     fn missing_indexes_are_created_and_extra_ones_dropped() {
-        let wanted = definitions(&["status".to_owned(), "tags.[]".to_owned(), "a, -b".to_owned()]);
+        let desired = definitions(&["status".to_owned(), "tags.[]".to_owned(), "a, -b".to_owned()]);
         let present = [present(&["tags"], true), present(&["score"], true), present(&["a", "-b"], true)];
-        let difference = difference(&wanted, &present);
+        let difference = difference(&desired, &present);
         assert_eq!(difference.missing, [IndexDefinition::on("status")]);
         assert_eq!(difference.extra, ["score"]);
     }
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(progress.summary(), "1/2 (b failed)");
         assert_eq!(progress.failures(), "index b: too large");
         // It is neither created again at once, nor dropped.
-        let wanted = definitions(&["a".to_owned(), "b".to_owned()]);
-        assert_eq!(difference(&wanted, &progress.indexes), Difference::default());
+        let desired = definitions(&["a".to_owned(), "b".to_owned()]);
+        assert_eq!(difference(&desired, &progress.indexes), Difference::default());
     }
 }

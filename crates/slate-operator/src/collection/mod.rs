@@ -22,17 +22,17 @@ use self::indexes::Progress;
 use crate::{
     api::{API_VERSION, Collection, CollectionStatus, DeletionPolicy, Phase, Server},
     conditions,
-    context::{Context, Error, MANAGER, within_limit},
+    context::{Context, Error, MANAGER, with_timeout},
 };
 
-/// Keeps a Collection until its data is dropped.
+/// Finalizer that drops the data.
 const FINALIZER: &str = "slate.io/collection";
-/// Pause while the server is not ready. It becoming ready comes sooner.
-const WAITING_PAUSE: Duration = Duration::from_secs(15);
-/// Pause while an index is being built.
-const BUILDING_PAUSE: Duration = Duration::from_secs(2);
-/// Pause between two looks at a collection that is up to date.
-const STEADY_PAUSE: Duration = Duration::from_secs(60);
+/// Requeue interval while the server is not ready. Its status change comes sooner.
+const NOT_READY_REQUEUE: Duration = Duration::from_secs(15);
+/// Requeue interval during an index build.
+const BUILDING_REQUEUE: Duration = Duration::from_secs(2);
+/// Requeue interval of a collection that is in sync.
+const SYNCED_REQUEUE: Duration = Duration::from_secs(60);
 
 pub(crate) async fn reconcile(collection: Arc<Collection>, context: Arc<Context>) -> Result<Action, Error> {
     let namespace = collection.namespace().unwrap_or_default();
@@ -41,12 +41,12 @@ pub(crate) async fn reconcile(collection: Arc<Collection>, context: Arc<Context>
     let reconciled = finalizer(&collections, FINALIZER, Arc::clone(&collection), |event| async {
         match event {
             Event::Apply(collection) => apply(&collection, &context, &collections, &servers).await,
-            Event::Cleanup(collection) => clean_up(&collection, &context, &collections, &servers).await,
+            Event::Cleanup(collection) => cleanup(&collection, &context, &collections, &servers).await,
         }
     });
     let action =
-        within_limit(async { reconciled.await.map_err(|error| Error::Finalizer(error.to_string())) }).await?;
-    context.succeeded(&*collection);
+        with_timeout(async { reconciled.await.map_err(|error| Error::Finalizer(error.to_string())) }).await?;
+    context.reset_backoff(&*collection);
     Ok(action)
 }
 
@@ -61,33 +61,33 @@ async fn apply(
     collections: &Api<Collection>,
     servers: &Api<Server>,
 ) -> Result<Action, Error> {
-    let waiting = async |reason: &str, message: String| {
+    let not_ready = async |reason: &str, message: String| {
         let mut status = collection.status.clone().unwrap_or_default();
         set_ready(collection, &mut status, false, reason, &message);
         write_status(collection, context, collections, status, reason, &message).await?;
-        Ok(Action::requeue(WAITING_PAUSE))
+        Ok(Action::requeue(NOT_READY_REQUEUE))
     };
     let name = &collection.spec.server;
     let Some(server) = servers.get_opt(name).await? else {
-        return waiting("ServerNotFound", format!("there is no Server {name:?} in this namespace")).await;
+        return not_ready("ServerNotFound", format!("there is no Server {name:?} in this namespace")).await;
     };
     if server.phase() != Some(Phase::Ready) {
-        return waiting("ServerNotReady", format!("Server {name:?} is not ready")).await;
+        return not_ready("ServerNotReady", format!("Server {name:?} is not ready")).await;
     }
     let client = context.connect(&server).await?;
-    // Asked anew: the pod may have restarted since the Server's status was written.
+    // Read from the server: the pod may have restarted since the Server's status was written.
     let (boot_id, _) = match client.hello().await {
         Ok(hello) => hello,
         Err(error) => {
-            waiting("ServerUnreachable", error.to_string()).await?;
+            not_ready("ServerUnreachable", error.to_string()).await?;
             return Err(error.into());
         }
     };
-    let progress = match bring_up_to_date(collection, context, &client).await {
+    let progress = match sync(collection, context, &client).await {
         Ok(progress) => progress,
         Err(error) => {
             let reason = if error.code() == Some(ErrorCode::Invalid) { "InvalidSpec" } else { "ServerError" };
-            waiting(reason, error.to_string()).await?;
+            not_ready(reason, error.to_string()).await?;
             return Err(error.into());
         }
     };
@@ -99,39 +99,40 @@ async fn apply(
         indexes: Some(progress.summary()),
         conditions: collection.status.clone().unwrap_or_default().conditions,
     };
-    let (reason, message, pause) = if progress.is_ready() {
-        context.built(collection);
-        ("UpToDate", "the collection and its indexes exist".to_owned(), STEADY_PAUSE)
+    let (reason, message, requeue) = if progress.is_ready() {
+        context.clear_rebuild(collection);
+        ("UpToDate", "the collection and its indexes exist".to_owned(), SYNCED_REQUEUE)
     } else if progress.failed().next().is_some() {
         ("IndexBuildFailed", progress.failures(), context.until_rebuild(collection))
     } else {
-        ("BuildingIndexes", format!("indexes ready: {}", progress.summary()), BUILDING_PAUSE)
+        ("BuildingIndexes", format!("indexes ready: {}", progress.summary()), BUILDING_REQUEUE)
     };
     set_ready(collection, &mut status, progress.is_ready(), reason, &message);
     write_status(collection, context, collections, status, reason, &message).await?;
-    Ok(Action::requeue(pause))
+    Ok(Action::requeue(requeue))
 }
 
-/// Creates the collection, or adds and drops indexes until they are those of the spec.
+/// Creates the collection, or creates missing and drops extra indexes.
 ///
-/// The state of the server decides, not a remembered generation: a new pod, an edited spec and an index
-/// that somebody dropped by hand are all the same case. Only failed builds wait for their turn.
-async fn bring_up_to_date(
+/// Level-triggered: compares with the state of the server, not with a recorded generation, so a new pod, an edited
+/// spec and an index dropped by hand are the same case. Only failed builds back off.
+async fn sync(
     collection: &Collection,
     context: &Context,
     client: &Client,
 ) -> Result<Progress, slate_client::Error> {
     let name = collection.name_any();
-    let wanted = indexes::definitions(&collection.spec.indexes);
-    match client.create_collection(&name, wanted.clone()).await {
+    let desired = indexes::definitions(&collection.spec.indexes);
+    match client.create_collection(&name, desired.clone()).await {
         Ok(()) => {}
         Err(error) if error.code() == Some(ErrorCode::AlreadyExists) => {
             let present = client.indexes(&name).await?;
-            let difference = indexes::difference(&wanted, &present);
-            let kept = |index: &&IndexInfo| !difference.extra.contains(&index.definition.name);
-            let failed: Vec<_> = present.iter().filter(kept).filter(|index| index.error.is_some()).collect();
-            let again = !failed.is_empty() && context.should_rebuild(collection);
-            let rebuilt = failed.into_iter().filter(|_| again).map(|index| index.definition.clone());
+            let difference = indexes::difference(&desired, &present);
+            let is_desired = |index: &&IndexInfo| !difference.extra.contains(&index.definition.name);
+            let failed: Vec<_> =
+                present.iter().filter(is_desired).filter(|index| index.error.is_some()).collect();
+            let retry = !failed.is_empty() && context.should_rebuild(collection);
+            let rebuilt = failed.into_iter().filter(|_| retry).map(|index| index.definition.clone());
             for index in &difference.extra {
                 client.drop_index(&name, index).await?;
             }
@@ -145,7 +146,7 @@ async fn bring_up_to_date(
     Ok(Progress { documents, indexes: client.indexes(&name).await? })
 }
 
-async fn clean_up(
+async fn cleanup(
     collection: &Collection,
     context: &Context,
     collections: &Api<Collection>,
@@ -164,7 +165,7 @@ async fn clean_up(
         Ok(()) => {}
         Err(error) if error.code() == Some(ErrorCode::NotFound) => {}
         Err(error) => {
-            // Whoever wonders why the Collection does not go away finds the reason in its status.
+            // The status names the reason why the finalizer stays.
             let (reason, message) = ("DropFailed", format!("the data cannot be dropped: {error}"));
             let mut status = collection.status.clone().unwrap_or_default();
             set_ready(collection, &mut status, false, reason, &message);

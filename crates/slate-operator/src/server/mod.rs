@@ -23,13 +23,13 @@ use self::rollout::Observed;
 use crate::{
     api::{API_VERSION, Phase, Server, ServerStatus, StoreKind},
     conditions,
-    context::{Context, Error, MANAGER, within_limit},
+    context::{Context, Error, MANAGER, with_timeout},
 };
 
-/// Pause between two looks at a rollout. Changes of the Deployment come sooner.
-const ROLLOUT_PAUSE: Duration = Duration::from_secs(5);
-/// Pause between two looks at a ready server, whose pod may have restarted unseen.
-const READY_PAUSE: Duration = Duration::from_secs(30);
+/// Requeue interval during a rollout. Changes of the Deployment come sooner.
+const ROLLOUT_REQUEUE: Duration = Duration::from_secs(5);
+/// Requeue interval of a ready server, whose pod may have restarted in place.
+const READY_REQUEUE: Duration = Duration::from_secs(30);
 
 pub(crate) async fn reconcile(server: Arc<Server>, context: Arc<Context>) -> Result<Action, Error> {
     if server.metadata.deletion_timestamp.is_some() {
@@ -37,21 +37,21 @@ pub(crate) async fn reconcile(server: Arc<Server>, context: Arc<Context>) -> Res
         return Ok(Action::await_change());
     }
     let namespace = server.namespace().unwrap_or_default();
-    let phase = within_limit(async {
+    let phase = with_timeout(async {
         let observed = match apply_objects(&server, &context, &namespace).await {
             Ok(()) => observe(&server, &context, &namespace).await?,
-            Err(error) => refused(error)?,
+            Err(error) => rejected(error)?,
         };
         update_status(&server, &context, &namespace, observed).await
     })
     .await?;
-    context.succeeded(&*server);
-    Ok(Action::requeue(if phase == Phase::Ready { READY_PAUSE } else { ROLLOUT_PAUSE }))
+    context.reset_backoff(&*server);
+    Ok(Action::requeue(if phase == Phase::Ready { READY_REQUEUE } else { ROLLOUT_REQUEUE }))
 }
 
-/// Returns the state of a server whose objects the API refuses, such as a volume that would shrink. Trying
-/// again does not help, so its owner must be told. Other failures pass.
-fn refused(error: Error) -> Result<Observed, Error> {
+/// Returns phase Error for a server whose objects the API rejects, such as a volume that would shrink. A retry does
+/// not help, so the status must say so. Other errors are returned.
+fn rejected(error: Error) -> Result<Observed, Error> {
     match error {
         Error::Kube(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 422) => {
             Ok(Observed::failed("ApplyFailed", status.message))
@@ -100,16 +100,16 @@ where
     Ok(())
 }
 
-/// Looks at what became of the objects.
+/// Observes the Deployment, its pods and the server itself.
 async fn observe(server: &Server, context: &Context, namespace: &str) -> Result<Observed, Error> {
     let (client, name) = (&context.client, server.name_any());
     let deployment = Api::<Deployment>::namespaced(client.clone(), namespace).get(&name).await?;
     if rollout::is_complete(&deployment) {
-        // Ready by its own probe; the boot id tells restarts apart.
+        // The boot id reveals a restart within the pod.
         let connected = context.connect(server).await?.hello().await;
         return Ok(match connected {
             Ok((boot_id, _)) => Observed::ready(boot_id),
-            Err(error) => Observed::rolling(format!("the pod is ready but does not answer: {error}")),
+            Err(error) => Observed::in_rollout(format!("the pod is ready but does not answer: {error}")),
         });
     }
     let selector = ListParams::default().labels(&objects::selector(server));

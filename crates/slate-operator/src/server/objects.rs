@@ -145,6 +145,8 @@ pub(super) fn deployment(server: &Server, default_image: &str, token_digest: Opt
         "ports": [{ "name": "slate", "containerPort": PORT, "protocol": "TCP" }],
         "readinessProbe": { "exec": { "command": ["test", "-f", "/tmp/ready"] }, "periodSeconds": 2 },
         "volumeMounts": mounts,
+        // The end of the log says why a start failed; the Server's status shows it.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": {
             "allowPrivilegeEscalation": false,
             "readOnlyRootFilesystem": true,

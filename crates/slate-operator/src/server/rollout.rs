@@ -7,6 +7,9 @@ use k8s_openapi::api::{
 
 use crate::api::Phase;
 
+/// Longest part of a crashed server's log in a message.
+const SUMMARY_CHARS_MAX: usize = 300;
+
 /// State of a rollout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Observed {
@@ -22,7 +25,7 @@ impl Observed {
         Self { phase: Phase::Ready, reason: "Serving", message, boot_id: Some(boot_id) }
     }
 
-    pub(super) fn rolling(message: String) -> Self {
+    pub(super) fn in_rollout(message: String) -> Self {
         Self { phase: Phase::Rollout, reason: "RollingOut", message, boot_id: None }
     }
 
@@ -34,15 +37,15 @@ impl Observed {
 /// Returns true if the Deployment's present generation is fully rolled out.
 pub(super) fn is_complete(deployment: &Deployment) -> bool {
     let Some(status) = &deployment.status else { return false };
-    let wanted = deployment.spec.replicas.unwrap_or(1);
+    let desired = deployment.spec.replicas.unwrap_or(1);
     let count = |count: Option<i32>| count.unwrap_or(0);
     status.observed_generation >= deployment.metadata.generation
-        && count(status.replicas) == wanted
-        && count(status.updated_replicas) == wanted
-        && count(status.ready_replicas) == wanted
+        && count(status.replicas) == desired
+        && count(status.updated_replicas) == desired
+        && count(status.ready_replicas) == desired
 }
 
-/// Says what a rollout waits for, or what is wrong with it.
+/// Derives the phase of an incomplete rollout, with the cause.
 pub(super) fn diagnose(
     deployment: &Deployment,
     pods: &[Pod],
@@ -59,9 +62,11 @@ pub(super) fn diagnose(
         Some("Bound") | None => {}
         Some(phase) => {
             let name = claim.and_then(|claim| claim.metadata.name.as_deref()).unwrap_or_default();
+            let class = claim.and_then(|claim| claim.spec.as_ref()?.storage_class_name.as_deref());
+            let class = class.map(|class| format!(" (storage class {class:?})")).unwrap_or_default();
             return Observed {
                 reason: "VolumePending",
-                ..Observed::rolling(format!("the volume is {phase}: claim {name:?} is not bound"))
+                ..Observed::in_rollout(format!("the volume is {phase}: claim {name:?} is not bound{class}"))
             };
         }
     }
@@ -69,17 +74,17 @@ pub(super) fn diagnose(
         return Observed::failed("ReplicaFailure", message);
     }
     if let Some(message) = condition(deployment, "Progressing", "False") {
-        let waits = newest.and_then(unschedulable).unwrap_or_default();
+        let scheduling = newest.and_then(unschedulable).unwrap_or_default();
         return Observed::failed(
             "ProgressDeadlineExceeded",
-            format!("{message} {waits}").trim_end().to_owned(),
+            format!("{message} {scheduling}").trim_end().to_owned(),
         );
     }
     let message = match newest {
         None => "waiting for a pod".to_owned(),
         Some(pod) => unschedulable(pod).unwrap_or_else(|| "waiting for the pod to become ready".to_owned()),
     };
-    Observed::rolling(message)
+    Observed::in_rollout(message)
 }
 
 fn pod_failure(pod: &Pod) -> Option<Observed> {
@@ -97,8 +102,8 @@ fn container_failure(status: &ContainerStatus) -> Option<Observed> {
         "CrashLoopBackOff" => {
             let last = status.last_state.as_ref().and_then(|state| state.terminated.as_ref());
             let cause = last.map_or_else(String::new, |last| {
-                let said = last.message.as_deref().or(last.reason.as_deref()).unwrap_or_default();
-                format!(", last exit code {} {said}", last.exit_code)
+                let detail = last.message.as_deref().or(last.reason.as_deref()).unwrap_or_default();
+                format!(", last exit code {}: {}", last.exit_code, summary(detail))
             });
             let message = format!("the server crashes ({} restarts{cause})", status.restart_count);
             Some(Observed::failed("CrashLoop", message))
@@ -108,6 +113,14 @@ fn container_failure(status: &ContainerStatus) -> Option<Observed> {
         }
         _ => None,
     }
+}
+
+/// Joins the last lines of a log.
+fn summary(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let text = lines.join("; ");
+    let skipped = text.chars().count().saturating_sub(SUMMARY_CHARS_MAX);
+    text.chars().skip(skipped).collect()
 }
 
 /// Returns the message of a Deployment's condition if it has that status.
@@ -145,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_image_and_crash_loop_are_errors_that_say_so() {
+    fn missing_image_and_crash_loop_set_phase_error() {
         let missing =
             diagnose_pod(container(&json!({ "reason": "ImagePullBackOff", "message": "not found" })));
         assert_eq!((missing.phase, missing.reason), (Phase::Error, "ImageNotFound"));
@@ -153,23 +166,40 @@ mod tests {
         let crashing = diagnose_pod(container(&json!({ "reason": "CrashLoopBackOff" })));
         assert_eq!((crashing.phase, crashing.reason), (Phase::Error, "CrashLoop"));
         assert!(crashing.message.contains("exit code 3"), "{crashing:?}");
+        let mut logged = container(&json!({ "reason": "CrashLoopBackOff" }));
+        logged["lastState"]["terminated"]["message"] =
+            json!("INFO start\n\nslate-server: store rocks: in use\n");
+        let message = diagnose_pod(logged).message;
+        assert!(
+            message.ends_with("exit code 3: INFO start; slate-server: store rocks: in use)"),
+            "{message}"
+        );
         let starting = diagnose_pod(container(&json!({ "reason": "ContainerCreating" })));
         assert_eq!(starting.phase, Phase::Rollout);
     }
 
     #[test]
-    fn pending_volume_is_named_and_lost_volume_is_an_error() {
+    fn pending_volume_is_a_rollout_and_lost_volume_an_error() {
         let claim = |phase: &str| -> PersistentVolumeClaim {
-            serde_json::from_value(json!({ "status": { "phase": phase } })).expect("a claim")
+            serde_json::from_value(json!({
+                "metadata": { "name": "main-db-data" },
+                "spec": { "storageClassName": "fast" },
+                "status": { "phase": phase },
+            }))
+            .expect("a claim")
         };
         let pending = diagnose(&Deployment::default(), &[], Some(&claim("Pending")));
         assert_eq!((pending.phase, pending.reason), (Phase::Rollout, "VolumePending"));
+        assert!(
+            pending.message.contains(r#""main-db-data" is not bound (storage class "fast")"#),
+            "{pending:?}"
+        );
         assert_eq!(diagnose(&Deployment::default(), &[], Some(&claim("Lost"))).phase, Phase::Error);
         assert_eq!(diagnose(&Deployment::default(), &[], Some(&claim("Bound"))).reason, "RollingOut");
     }
 
     #[test]
-    fn refused_pods_and_missed_deadlines_are_errors_that_say_so() {
+    fn replica_failure_and_progress_deadline_set_phase_error() {
         let deployment = |kind: &str, status: &str, message: &str| -> Deployment {
             let condition = json!({ "type": kind, "status": status, "message": message });
             serde_json::from_value(json!({ "status": { "conditions": [condition] } })).expect("a deployment")
@@ -182,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn unscheduled_pods_say_what_they_wait_for() {
+    fn unschedulable_pod_is_named_in_the_message() {
         let pod: Pod = serde_json::from_value(json!({ "status": { "conditions": [
             { "type": "PodScheduled", "status": "False", "message": "0/3 nodes: insufficient memory" },
         ] } }))

@@ -62,7 +62,7 @@ async fn collections_follow_their_server_spec_and_restarts() {
     eventually(async || second.engine().collection("slate.accounts").ok()).await;
     assert_eq!(names(&second), ["status_1", "tags_1"]);
 
-    // Deletion drops the data, unless told to retain it.
+    // Deletion drops the data, unless the policy is Retain.
     cluster.create_collection("kept", &[]).await;
     let retain = json!({ "spec": { "deletionPolicy": "Retain" } });
     cluster.collection_when("kept", is_ready).await;

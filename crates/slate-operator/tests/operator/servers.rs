@@ -125,11 +125,11 @@ async fn memory_becomes_rocks_and_a_refused_object_is_an_error_that_says_so() {
     let cluster = Cluster::start(&[]).await;
     cluster.create_server("main-db", json!({ "store": "memory" })).await;
     let deployments = cluster.api::<Deployment>();
-    let strategy = async |wanted: &str| {
+    let strategy = async |desired: &str| {
         eventually(async || {
             let deployment = deployments.get_opt("main-db").await.expect("get")?;
             let strategy = deployment.spec.strategy?;
-            (strategy.type_.as_deref() == Some(wanted)).then_some(strategy)
+            (strategy.type_.as_deref() == Some(desired)).then_some(strategy)
         })
         .await
     };
@@ -252,7 +252,7 @@ async fn phase_message_condition_and_event_name_what_is_wrong() {
             "CrashLoopBackOff",
             "",
             "CrashLoop",
-            "the server crashes (4 restarts, last exit code 3 unknown store)",
+            "the server crashes (4 restarts, last exit code 3: unknown store)",
         ),
         ("CreateContainerConfigError", "secret not found", "ContainerError", "secret not found"),
     ] {
@@ -263,10 +263,10 @@ async fn phase_message_condition_and_event_name_what_is_wrong() {
     let events = cluster.api::<Event>();
     eventually(async || {
         let events = events.list(&ListParams::default()).await.expect("list").items;
-        let told = |event: &Event| {
+        let names_the_cause = |event: &Event| {
             event.reason.as_deref() == Some("ImageNotFound") && event.type_.as_deref() == Some("Warning")
         };
-        events.iter().any(told).then_some(())
+        events.iter().any(names_the_cause).then_some(())
     })
     .await;
 

@@ -29,7 +29,7 @@ impl Frames {
     }
 
     /// Returns true if every request is answered within microseconds, given that the store does not wait.
-    pub(super) fn are_quick(&self) -> bool {
+    pub(super) fn are_point_reads(&self) -> bool {
         let mut rest = &self.0[..];
         while let Some(message) = message(rest) {
             if !LookUp::is(message) && message != b"\xa4Ping" {
@@ -66,7 +66,7 @@ mod tests {
             let _ = decode(&bytes);
             let _ = LookUp::decode(&bytes);
             let mut frames = Frames::new(BytesMut::from(bytes.as_slice()));
-            let _ = frames.are_quick();
+            let _ = frames.are_point_reads();
             while !frames.is_empty() {
                 frames.pop();
             }
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn only_look_ups_and_pings_are_quick() {
+    fn only_look_ups_and_pings_are_point_reads() {
         let frames = |requests: &[Request]| {
             let mut bytes = Vec::new();
             for request in requests {
@@ -84,7 +84,7 @@ mod tests {
         };
         let id = protocol::Value::new(bson::Bson::Int32(1)).expect("a value");
         let look_up = Request::FindById { collection: "c".to_owned(), id };
-        assert!(frames(&[look_up.clone(), Request::Ping]).are_quick());
-        assert!(!frames(&[look_up, Request::ListCollections]).are_quick());
+        assert!(frames(&[look_up.clone(), Request::Ping]).are_point_reads());
+        assert!(!frames(&[look_up, Request::ListCollections]).are_point_reads());
     }
 }

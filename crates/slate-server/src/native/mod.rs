@@ -92,7 +92,7 @@ fn frame_len(buffer: &[u8]) -> Option<usize> {
 /// Runs requests in order and encodes their responses, as many as fit one output. Returns it with the
 /// frames that are left. Nothing: a request panicked.
 async fn answer(session: &mut Session, mut frames: Frames) -> Option<(Vec<u8>, Frames)> {
-    if frames.are_quick() && session.reads_at_once() {
+    if frames.are_point_reads() && session.reads_at_once() {
         let output = session.run(&mut frames);
         return Some((output, frames));
     }

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use slate::PreparedLookup;
 use slate_client::protocol::{self, ErrorCode, Found, LookUp, Request, Response, VERSION};
 
 use super::{
@@ -20,13 +21,13 @@ pub(super) struct Session {
     context: SharedContext,
     authenticated: bool,
     refused: bool,
-    /// Buffer for the name of a collection.
-    namespace: String,
+    /// Prepared look-up of the collection that was read last.
+    lookup: Option<PreparedLookup>,
 }
 
 impl Session {
     pub(super) fn new(context: SharedContext) -> Self {
-        Self { authenticated: context.token.is_none(), refused: false, namespace: String::new(), context }
+        Self { authenticated: context.token.is_none(), refused: false, lookup: None, context }
     }
 
     /// Returns true if a wrong token was presented, after which the connection ends.
@@ -85,17 +86,16 @@ impl Session {
 
     /// Answers a look-up. The document is copied once, into the response.
     fn look_up(&mut self, collection: &str, id: &[u8], output: &mut Output) {
-        translate::namespace_to(&mut self.namespace, collection);
         let found = translate::raw_value(id).and_then(|id| {
             let append = |document: &bson::raw::RawDocument| {
-                output.append(&Found::Document { document: Some(document.as_bytes()) });
+                output.append_found(Some(document.as_bytes()));
             };
-            self.context.engine.get_raw(&self.namespace, id, append)
+            self.prepared(collection)?.get_raw(id, append)
         });
         let outcome = match found {
             Ok(Some(())) => "ok",
             Ok(None) => {
-                output.append(&Found::Document { document: None });
+                output.append_found(None);
                 "ok"
             }
             Err(error) => {
@@ -104,6 +104,15 @@ impl Session {
             }
         };
         output.count(&self.context, Some(("find_by_id", outcome)));
+    }
+
+    /// Returns the prepared look-up of a collection.
+    fn prepared(&mut self, collection: &str) -> slate::Result<&mut PreparedLookup> {
+        self.lookup.take_if(|lookup| !translate::is_namespace(lookup.collection(), collection));
+        match &mut self.lookup {
+            Some(lookup) => Ok(lookup),
+            none => Ok(none.insert(self.context.engine.prepare_lookup(&translate::namespace(collection))?)),
+        }
     }
 
     fn start(&mut self, request: Request) -> Outcome {
@@ -166,6 +175,11 @@ impl Output {
             // A short message always encodes.
             let _ = protocol::encode_frame(&response, &mut self.bytes);
         }
+    }
+
+    /// Appends the response to a look-up. A document is shorter than a frame.
+    fn append_found(&mut self, document: Option<&[u8]>) {
+        Found::Document { document }.encode_frame(&mut self.bytes);
     }
 
     fn count(&mut self, context: &SharedContext, next: Option<(&'static str, &'static str)>) {

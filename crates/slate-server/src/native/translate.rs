@@ -11,17 +11,12 @@ pub(crate) const DATABASE: &str = "slate";
 
 /// Returns the engine's name of a collection.
 pub(super) fn namespace(collection: &str) -> String {
-    let mut name = String::with_capacity(DATABASE.len() + 1 + collection.len());
-    namespace_to(&mut name, collection);
-    name
+    [DATABASE, ".", collection].concat()
 }
 
-/// Writes the engine's name of a collection into a buffer.
-pub(super) fn namespace_to(name: &mut String, collection: &str) {
-    name.clear();
-    name.push_str(DATABASE);
-    name.push('.');
-    name.push_str(collection);
+/// Returns true if this is the engine's name of a collection.
+pub(super) fn is_namespace(name: &str, collection: &str) -> bool {
+    name.strip_prefix(DATABASE).and_then(|rest| rest.strip_prefix('.')) == Some(collection)
 }
 
 pub(super) fn document(doc: &Doc) -> Result<Document> {

@@ -23,9 +23,9 @@ fn url(server: &Server, credentials: &str) -> String {
 async fn run(mut command: Command) {
     let output =
         tokio::task::spawn_blocking(move || command.output()).await.expect("a thread").expect("it runs");
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said);
-    assert!(output.status.success() && said.contains("done\n"), "{said}");
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    assert!(output.status.success() && text.contains("done\n"), "{text}");
 }
 
 fn python(script: &str) -> Command {

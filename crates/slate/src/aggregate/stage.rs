@@ -36,7 +36,7 @@ pub enum Stage {
     /// `$addFields`, `$set`, and a `$project` that computes
     Compute {
         /// Fields kept besides the computed ones; `None` keeps all.
-        keep: Option<Projection>,
+        projection: Option<Projection>,
         /// Computed fields.
         fields: Vec<(String, Expression)>,
     },
@@ -90,7 +90,7 @@ impl Stage {
             "$skip" => Self::Skip(size()?),
             "$limit" => Self::Limit(size()?),
             "$project" => parse_project(object()?)?,
-            "$addFields" | "$set" => Self::Compute { keep: None, fields: computed(object()?.iter())? },
+            "$addFields" | "$set" => Self::Compute { projection: None, fields: computed(object()?.iter())? },
             "$unset" => parse_unset(argument)?,
             "$replaceRoot" => Self::ReplaceRoot(Expression::parse(
                 object()?.get("newRoot").ok_or_else(|| Error::invalid("$replaceRoot needs newRoot"))?,
@@ -117,12 +117,12 @@ impl Stage {
     ) -> Result<Vec<Document>> {
         match self {
             Self::Match(filter) => {
-                let keep = |document: Document| match raw(&document) {
+                let projection = |document: Document| match raw(&document) {
                     Ok(raw) if filter.matches(&raw) => Some(Ok(document)),
                     Ok(_) => None,
                     Err(error) => Some(Err(error)),
                 };
-                documents.into_iter().filter_map(keep).collect()
+                documents.into_iter().filter_map(projection).collect()
             }
             Self::Sort(sort) => {
                 let keyed = documents.into_iter().map(|document| Ok((sort.key(&raw(&document)?), document)));
@@ -135,11 +135,11 @@ impl Stage {
             Self::Project(projection) => {
                 documents.iter().map(|document| project(projection, document)).collect()
             }
-            Self::Compute { keep, fields } => documents
+            Self::Compute { projection, fields } => documents
                 .into_iter()
                 .map(|document| {
-                    let mut made = match keep {
-                        Some(keep) => project(keep, &document)?,
+                    let mut made = match projection {
+                        Some(projection) => project(projection, &document)?,
                         None => document.clone(),
                     };
                     for (path, expression) in fields {
@@ -195,7 +195,7 @@ fn parse_project(document: &Document) -> Result<Stage> {
         kept.insert("\u{1}", 1);
     }
     let fields = computed(document.iter().filter(|(_, value)| !plain(value)))?;
-    Ok(Stage::Compute { keep: Projection::parse(&kept)?, fields })
+    Ok(Stage::Compute { projection: Projection::parse(&kept)?, fields })
 }
 
 fn computed<'a>(fields: impl Iterator<Item = (&'a String, &'a Bson)>) -> Result<Vec<(String, Expression)>> {

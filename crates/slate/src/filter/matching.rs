@@ -26,7 +26,7 @@ fn evaluate<'a>(predicate: &Predicate, values: &mut dyn FnMut(Visit<'_, 'a>) -> 
     match predicate {
         Predicate::Not(inner) => !evaluate(inner, values),
         Predicate::All(parts) => parts.iter().all(|part| evaluate(part, values)),
-        Predicate::Exists(wanted) => values(&mut |value| value.is_some()) == *wanted,
+        Predicate::Exists(expected) => values(&mut |value| value.is_some()) == *expected,
         Predicate::Size(size) => values(&mut |value| match value {
             Some(RawBsonRef::Array(array)) => array.into_iter().count() == *size,
             _ => false,

@@ -140,6 +140,10 @@ fn residual(conjuncts: &[&Filter], fields: &[IndexField]) -> Filter {
 
 /// Returns a plan by `_id`, and true if it looks up single documents, which nothing beats.
 fn by_id(conjuncts: &[&Filter], sort: &Sort) -> Option<(Plan, bool)> {
+    let is_by_id = |conjunct: &&Filter| matches!(conjunct, Filter::Field(path, _) if path.is_id());
+    if !conjuncts.iter().any(is_by_id) {
+        return None;
+    }
     let path = Path::parse("_id").ok()?;
     let (bounds, used) = bounds_of(conjuncts, &path, false)?;
     let field = IndexField { path, descending: false };
@@ -200,7 +204,7 @@ fn by_index(position: usize, index: &Index, conjuncts: &[&Filter], sort: &Sort) 
 }
 
 /// Returns a plan that intersects indexes. It reads entries instead of documents, which pays when every index
-/// has many entries; whichever is behind leaps, so the smallest bounds the work.
+/// has many entries; the one behind seeks ahead, so the smallest bounds the work.
 fn intersection(
     collection: &Collection,
     candidates: &[Candidate],
@@ -221,7 +225,7 @@ fn intersection(
         let repeats = legs
             .iter()
             .flat_map(|leg| fields(leg.position))
-            .any(|known| fields(*position).iter().any(|field| field.path == known.path));
+            .any(|used| fields(*position).iter().any(|field| field.path == used.path));
         if !repeats && legs.len() < LEGS_MAX {
             legs.push(Leg { position: *position, prefix: prefix.clone() });
             used += candidate.used;

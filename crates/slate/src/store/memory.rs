@@ -9,8 +9,8 @@ use imbl::OrdMap;
 use parking_lot::RwLock;
 
 use super::{
-    Cursor, Direction, Lookup, Range, Reader, Space, Store, Writer,
-    tree::{Tree, TreeCursor, TreeLookup},
+    Cursor, Direction, Join, Lookup, Range, Reader, Space, Store, Writer,
+    tree::{Tree, TreeCursor, TreeJoin, TreeLookup},
 };
 use crate::error::Result;
 
@@ -74,6 +74,17 @@ impl Reader for State {
             None => Box::new(Empty),
         })
     }
+
+    fn join(
+        &self,
+        index: Space,
+        range: &Range,
+        direction: Direction,
+        values: Space,
+    ) -> Option<Box<dyn Join + '_>> {
+        let (index, values) = (self.spaces.get(&index)?, self.spaces.get(&values)?);
+        Some(Box::new(TreeJoin::new(index, range, direction, values)))
+    }
 }
 
 struct Transaction<'a> {
@@ -103,6 +114,16 @@ impl Reader for Transaction<'_> {
 
     fn lookup(&self, space: Space) -> Result<Box<dyn Lookup + '_>> {
         self.state.lookup(space)
+    }
+
+    fn join(
+        &self,
+        index: Space,
+        range: &Range,
+        direction: Direction,
+        values: Space,
+    ) -> Option<Box<dyn Join + '_>> {
+        self.state.join(index, range, direction, values)
     }
 }
 

@@ -54,6 +54,36 @@ pub trait Reader {
 
     /// Opens a sequence of point reads.
     fn lookup(&self, space: Space) -> Result<Box<dyn Lookup + '_>>;
+
+    /// Opens a join of a range of index entries with the values that they name in another space, if both are in memory.
+    fn join(
+        &self,
+        _index: Space,
+        _range: &Range,
+        _direction: Direction,
+        _values: Space,
+    ) -> Option<Box<dyn Join + '_>> {
+        None
+    }
+}
+
+/// Entries of an index with the values that they name. Faster than a cursor and a look-up, for no key is copied.
+pub trait Join {
+    /// Reads the next entries, at most `count` and [`Keys::MAX`], and looks up the keys that `key_of` finds in them.
+    /// `visit` gets each key and its value until it returns false.
+    fn next(&mut self, count: usize, key_of: KeyOf<'_>, visit: VisitFound<'_>) -> Result<Joined>;
+}
+
+/// Finds a key in an index entry.
+pub type KeyOf<'a> = &'a dyn Fn(&[u8]) -> Result<&[u8]>;
+
+/// Outcome of a step of a join.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Joined {
+    /// Entries read. Fewer than asked for: there are no more.
+    pub entries: usize,
+    /// Last answer of `visit`.
+    pub more: bool,
 }
 
 /// Point reads in one space. It remembers its place, so a key near the last one is found at once.

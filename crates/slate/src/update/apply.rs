@@ -56,10 +56,10 @@ fn apply_operator(document: &mut Document, path: &Path, operator: &Operator, ins
             None => Ok(()),
         },
         Operator::Min(value) => {
-            keep_extreme(document, path, value, |present| compare_bson(value, present).is_lt())
+            set_extreme(document, path, value, |present| compare_bson(value, present).is_lt())
         }
         Operator::Max(value) => {
-            keep_extreme(document, path, value, |present| compare_bson(value, present).is_gt())
+            set_extreme(document, path, value, |present| compare_bson(value, present).is_gt())
         }
         Operator::Increment(amount) => match find_mut(document, path) {
             Some(present) => {
@@ -98,7 +98,7 @@ fn apply_operator(document: &mut Document, path: &Path, operator: &Operator, ins
     }
 }
 
-fn keep_extreme(
+fn set_extreme(
     document: &mut Document,
     path: &Path,
     value: &Bson,

@@ -30,9 +30,9 @@ pub(super) fn push(array: &mut Vec<Bson>, push: &Push) -> Result<()> {
     }
     match push.slice {
         None => {}
-        Some(keep) if keep >= 0 => array.truncate(keep.unsigned_abs() as usize),
-        Some(keep) => {
-            let drop = array.len().saturating_sub(keep.unsigned_abs() as usize);
+        Some(limit) if limit >= 0 => array.truncate(limit.unsigned_abs() as usize),
+        Some(limit) => {
+            let drop = array.len().saturating_sub(limit.unsigned_abs() as usize);
             array.drain(..drop);
         }
     }

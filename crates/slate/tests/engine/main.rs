@@ -5,6 +5,7 @@ mod support;
 
 mod builds;
 mod filters;
+mod lookups;
 mod plans;
 mod transactions;
 mod updates;

@@ -124,7 +124,7 @@ fn large_indexes_are_intersected_before_documents_are_read() {
 }
 
 #[test]
-fn distinct_leaps_over_an_index_and_keeps_types() {
+fn distinct_skip_scans_an_index_and_keeps_types() {
     on_every_store(|engine| {
         let values =
             [bson::Bson::Int32(2), bson::Bson::Double(1.5), bson::Bson::Int64(7), "x".into(), true.into()];

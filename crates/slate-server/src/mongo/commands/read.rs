@@ -92,7 +92,7 @@ impl Command<'_> {
         let batch = batch_size(&options, "batchSize")?.unwrap_or(101);
         let documents = pipeline.run(&self.context.engine, &namespace, &self.database, self.deadline());
         let documents = documents.or_else(missing_is_empty)?;
-        let first = self.context.cursors.keep(&namespace, documents, batch)?;
+        let first = self.context.cursors.open_buffered(&namespace, documents, batch)?;
         Ok(cursor_reply(&namespace, cstr!("firstBatch"), &first))
     }
 

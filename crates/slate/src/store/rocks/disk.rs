@@ -123,16 +123,16 @@ impl RocksCursor<'_> {
     }
 }
 
-/// Keys passed on the way to the wanted one, before a look-up gives up on reading in order.
+/// Keys passed on the way to the requested one, before a look-up gives up on reading in order.
 const STEPS_MAX: usize = 4;
 /// Look-ups in a row that were not near the last one, after which an iterator no longer pays.
 const FAR_MAX: usize = 4;
 
-/// Look-ups that step an iterator while the wanted keys are close to each other and ascending, as the `_id`s
+/// Look-ups that step an iterator while the requested keys are close to each other and ascending, as the `_id`s
 /// of an index entry often are. A step costs a tenth of a point read.
 struct RocksLookup<'a> {
     snapshot: &'a Snapshot<'a>,
-    /// The space, then the wanted key.
+    /// The space, then the requested key.
     key: Vec<u8>,
     end: Vec<u8>,
     /// Stands on the key of the last look-up, or after it.

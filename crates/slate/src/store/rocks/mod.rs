@@ -27,10 +27,10 @@ use self::{
     resident::{Residence, Spaces},
 };
 use super::{
-    Cursor, Direction, Lookup, Range, Reader, Space, Store, Writer,
+    Cursor, Direction, Join, Lookup, Range, Reader, Space, Store, Writer,
     memory::Empty,
     overlay::Changes,
-    tree::{TreeCursor, TreeLookup},
+    tree::{TreeCursor, TreeJoin, TreeLookup},
 };
 use crate::error::{Error, Result};
 
@@ -239,6 +239,21 @@ impl Reader for View<'_> {
             Some(Residence::Disk) => self.disk()?.lookup(space),
         }
     }
+
+    fn join(
+        &self,
+        index: Space,
+        range: &Range,
+        direction: Direction,
+        values: Space,
+    ) -> Option<Box<dyn Join + '_>> {
+        match (self.spaces.get(index)?, self.spaces.get(values)?) {
+            (Residence::Memory(index), Residence::Memory(values)) => {
+                Some(Box::new(TreeJoin::new(index, range, direction, values)))
+            }
+            _ => None,
+        }
+    }
 }
 
 struct Transaction<'a> {
@@ -278,6 +293,17 @@ impl Reader for Transaction<'_> {
             true => self.changes.lookup(self.view.disk()?, space),
             false => self.view.lookup(space),
         }
+    }
+
+    fn join(
+        &self,
+        index: Space,
+        range: &Range,
+        direction: Direction,
+        values: Space,
+    ) -> Option<Box<dyn Join + '_>> {
+        // Changes of spaces in memory are in the view.
+        self.view.join(index, range, direction, values)
     }
 }
 

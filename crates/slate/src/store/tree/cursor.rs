@@ -1,10 +1,8 @@
-//! Cursors and look-ups.
-
-use std::hint::black_box;
+//! Cursors.
 
 use super::{
-    super::{Cursor, Direction, Keys, Lookup, Range, VisitFound, bytes::Bytes},
-    Branch, Leaf, Node, Tree, head,
+    super::{Cursor, Direction, Range},
+    Branch, Leaf, Node, Tree,
 };
 use crate::error::Result;
 
@@ -95,6 +93,12 @@ impl<'a> TreeCursor<'a> {
         self.leaf = Some(leaf);
     }
 
+    /// Moves to the next entry and returns its key. Nothing: the end.
+    pub(super) fn next_key(&mut self) -> Option<&'a [u8]> {
+        let (leaf, position) = self.step()?;
+        Some(leaf.key(position))
+    }
+
     /// Returns true if keys of the range may follow in the next leaf.
     fn continues(&self, leaf: &Leaf) -> bool {
         match (&self.bound, self.direction) {
@@ -119,29 +123,31 @@ impl<'a> TreeCursor<'a> {
         }
         false
     }
-}
 
-impl Cursor for TreeCursor<'_> {
-    fn advance(&mut self) -> Result<bool> {
-        let Some(mut leaf) = self.leaf else { return Ok(false) };
+    /// Moves to the next position.
+    #[inline]
+    fn step(&mut self) -> Option<(&'a Leaf, usize)> {
         loop {
+            let leaf = self.leaf?;
             let position = match self.direction {
                 Direction::Forward => self.rest.next(),
                 Direction::Backward => self.rest.next_back(),
             };
             if let Some(position) = position {
-                self.entry = leaf.entry(position);
-                return Ok(true);
+                return Some((leaf, position));
             }
             if !self.continues(leaf) || !self.next_leaf() {
                 self.leaf = None;
-                return Ok(false);
-            }
-            match self.leaf {
-                Some(next) => leaf = next,
-                None => return Ok(false),
             }
         }
+    }
+}
+
+impl Cursor for TreeCursor<'_> {
+    fn advance(&mut self) -> Result<bool> {
+        let Some((leaf, position)) = self.step() else { return Ok(false) };
+        self.entry = leaf.entry(position);
+        Ok(true)
     }
 
     fn seek(&mut self, key: &[u8]) -> Result<bool> {
@@ -161,102 +167,5 @@ impl Cursor for TreeCursor<'_> {
 
     fn value(&self) -> &[u8] {
         self.entry.1
-    }
-}
-
-/// Look-ups that remember their place.
-pub(in super::super) struct TreeLookup<'a> {
-    tree: &'a Tree,
-    /// The branch above the last leaf.
-    parent: Option<Parent<'a>>,
-    /// The leaf of the last entry found, and the position after it.
-    found: Option<(&'a Leaf, usize)>,
-}
-
-/// A branch above leaves.
-struct Parent<'a> {
-    branch: &'a Branch,
-    /// Keys between which all of its own are.
-    bounds: Bounds<'a>,
-    /// Position of the last child.
-    position: usize,
-}
-
-/// Keys from the first bound, inclusive, to the second, exclusive; nothing: without end. Each with its head.
-type Bounds<'a> = (Option<(u64, &'a [u8])>, Option<(u64, &'a [u8])>);
-
-impl<'a> TreeLookup<'a> {
-    pub(in super::super) fn new(tree: &'a Tree) -> Self {
-        Self { tree, parent: None, found: None }
-    }
-
-    /// Returns the leaf that has a key, if any has. Reads branches only.
-    fn leaf_of(&mut self, key: &[u8]) -> Option<&'a Leaf> {
-        if let Some(Parent { branch, bounds: (low, high), position }) = &mut self.parent {
-            let bound = (head(key), key);
-            if low.is_none_or(|low| low <= bound) && high.is_none_or(|high| bound < high) {
-                *position = branch.position_near(key, *position);
-                return match &*branch.children[*position] {
-                    Node::Leaf(leaf) => Some(leaf),
-                    Node::Branch(_) => None,
-                };
-            }
-        }
-        let (mut node, mut bounds) = (self.tree.root.as_deref()?, (None, None));
-        loop {
-            match node {
-                Node::Leaf(leaf) => return Some(leaf),
-                Node::Branch(branch) => {
-                    let position = branch.position(key);
-                    node = &branch.children[position];
-                    self.parent = Some(Parent { branch, bounds, position });
-                    let with_head = |bound: &'a Bytes| (head(bound.padded()), bound.as_slice());
-                    let (low, high) = branch.bounds(position);
-                    bounds = (low.map(with_head).or(bounds.0), high.map(with_head).or(bounds.1));
-                }
-            }
-        }
-    }
-}
-
-impl Lookup for TreeLookup<'_> {
-    fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>> {
-        let Some(leaf) = self.leaf_of(key) else { return Ok(None) };
-        Ok(leaf.search(key).ok().map(|position| leaf.value(position)))
-    }
-
-    /// Does one step of every look-up, then the next, so that their cache misses overlap.
-    fn get_all(&mut self, keys: &Keys, visit: VisitFound<'_>) -> Result<bool> {
-        let mut leaves = [None; Keys::MAX];
-        for (leaf, key) in leaves.iter_mut().zip(keys.iter()) {
-            *leaf = self.leaf_of(key);
-        }
-        for leaf in leaves.iter().flatten() {
-            black_box(leaf.len());
-        }
-        for leaf in leaves.iter().flatten() {
-            leaf.touch_slots();
-        }
-        let mut values = [None; Keys::MAX];
-        for ((value, leaf), key) in values.iter_mut().zip(leaves).zip(keys.iter()) {
-            let Some(leaf) = leaf else { continue };
-            let position = match self.found {
-                Some((last, next)) if std::ptr::eq(last, leaf) => leaf.search_near(key, next),
-                _ => leaf.search(key).ok(),
-            };
-            if let Some(position) = position {
-                self.found = Some((leaf, position + 1));
-                *value = Some(leaf.value(position));
-            }
-        }
-        for value in values.iter().flatten() {
-            black_box((value.first().copied(), value.last().copied()));
-        }
-        for (key, value) in keys.iter().zip(values) {
-            if !visit(key, value)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
     }
 }

@@ -1,18 +1,20 @@
-//! Leaves: keys in one buffer and values in another, in order.
+//! Leaves: entries in one buffer, in order, each a key and then its value.
 //!
 //! A slot has the four bytes of its key that follow the prefix which all keys of the leaf share. They decide nearly
-//! every comparison, so a search stays within the slots: few cache lines, no comparison of byte strings.
+//! every comparison, so a search stays within the slots: few cache lines, no comparison of byte strings. It begins
+//! with interpolation, which finds evenly spread keys at once. A key lies beside its value, so comparing the one
+//! brings the other into the cache.
 
-use std::{cmp::Ordering, sync::Arc};
+use std::{cmp::Ordering, hint::black_box, sync::Arc};
+
+use super::interpolation::Interpolation;
 
 /// Bytes of entries after which a leaf splits.
 const LEAF_BYTES: usize = 4096;
-/// Longest value kept among the others. A longer one is kept apart, so that inserting beside it moves little.
+/// Longest value stored inline. A longer one is an overflow value, so that inserting beside it moves little.
 const INLINE_VALUE_MAX: usize = 1024;
 /// Spare bytes of a buffer that had to grow.
 const SPARE_BYTES: usize = 128;
-/// Entries looked at where a key probably is, before the leaf is searched.
-const NEAR: usize = 3;
 /// Spare slots of a list that had to grow.
 const SPARE_SLOTS: usize = 8;
 
@@ -20,10 +22,11 @@ const SPARE_SLOTS: usize = 8;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leaf {
     slots: Vec<Slot>,
-    keys: Vec<u8>,
-    values: Vec<u8>,
-    /// Long values, by the position of their entry.
-    apart: Vec<(u16, Arc<[u8]>)>,
+    /// Keys and values.
+    entries: Vec<u8>,
+    interpolation: Interpolation,
+    /// Overflow values, by the position of their entry.
+    overflow: Vec<(u16, Arc<[u8]>)>,
     /// Position after the last insertion, to recognise ascending ones.
     next: u16,
     /// Bytes that every key begins with; heads follow them.
@@ -32,7 +35,7 @@ pub(super) struct Leaf {
     prefix_head: [u8; 8],
 }
 
-/// Beginnings of an entry's key and value; they end where the next entry's begin.
+/// Place of an entry; it ends where the next one begins.
 ///
 /// Two bytes suffice: a key has at most 24 KiB, and no more than one such key joins the bytes of a leaf
 /// before it splits.
@@ -40,8 +43,9 @@ pub(super) struct Leaf {
 struct Slot {
     /// The key's bytes after the leaf's prefix, as a number.
     head: u32,
-    key: u16,
-    value: u16,
+    /// Beginning of the entry.
+    start: u16,
+    key_len: u16,
 }
 
 /// Returns the four bytes of a key after a prefix as a number. Keys with different heads order by them.
@@ -53,6 +57,7 @@ fn head(key: &[u8], prefix: usize) -> u32 {
 }
 
 impl Leaf {
+    #[inline]
     pub(super) fn len(&self) -> usize {
         self.slots.len()
     }
@@ -62,7 +67,7 @@ impl Leaf {
     }
 
     fn bytes(&self) -> usize {
-        self.keys.len() + self.values.len() + self.slots.len() * size_of::<Slot>()
+        self.entries.len() + self.slots.len() * size_of::<Slot>()
     }
 
     /// Returns true if another leaf's entries fit in here with room to spare.
@@ -79,29 +84,34 @@ impl Leaf {
         self.bytes() > LEAF_BYTES && self.len() > 1
     }
 
-    /// Returns where an entry begins; the entry after the last begins at the end.
-    fn slot(&self, position: usize) -> Slot {
-        let end = || Slot { head: 0, key: self.keys.len() as u16, value: self.values.len() as u16 };
-        self.slots.get(position).copied().unwrap_or_else(end)
+    /// Returns the offset where an entry begins; the entry after the last begins at the end.
+    #[inline]
+    fn start(&self, position: usize) -> usize {
+        self.slots.get(position).map_or(self.entries.len(), |slot| usize::from(slot.start))
     }
 
+    #[inline]
     pub(super) fn key(&self, position: usize) -> &[u8] {
-        let (from, to) = (self.slots[position].key, self.slot(position + 1).key);
-        &self.keys[usize::from(from)..usize::from(to)]
+        let slot = self.slots[position];
+        &self.entries[usize::from(slot.start)..][..usize::from(slot.key_len)]
     }
 
+    #[inline]
     pub(super) fn value(&self, position: usize) -> &[u8] {
-        if !self.apart.is_empty()
-            && let Ok(found) = self.apart.binary_search_by_key(&position, |(at, _)| usize::from(*at))
-        {
-            return &self.apart[found].1;
-        }
-        let (from, to) = (self.slots[position].value, self.slot(position + 1).value);
-        &self.values[usize::from(from)..usize::from(to)]
+        self.entry(position).1
     }
 
+    #[inline]
     pub(super) fn entry(&self, position: usize) -> (&[u8], &[u8]) {
-        (self.key(position), self.value(position))
+        let slot = self.slots[position];
+        let entry = &self.entries[usize::from(slot.start)..self.start(position + 1)];
+        let (key, value) = entry.split_at(usize::from(slot.key_len));
+        (key, if self.overflow.is_empty() { value } else { self.overflow_value(position).unwrap_or(value) })
+    }
+
+    fn overflow_value(&self, position: usize) -> Option<&[u8]> {
+        let found = self.overflow.binary_search_by_key(&position, |(place, _)| usize::from(*place)).ok()?;
+        Some(&self.overflow[found].1)
     }
 
     pub(super) fn last_key(&self) -> &[u8] {
@@ -110,16 +120,44 @@ impl Leaf {
 
     /// Finds a key: its position, or the one where it would be inserted.
     pub(super) fn search(&self, key: &[u8]) -> Result<usize, usize> {
+        let head = self.head_of(key)?;
+        let guess = self.guess(head);
+        if self.slots.get(guess).is_some_and(|slot| slot.head == head)
+            && super::compare(self.key(guess), key).is_eq()
+        {
+            return Ok(guess);
+        }
+        self.binary_search(key, head)
+    }
+
+    /// Returns the head of a key, or the position where it would be if it lacks the leaf's prefix.
+    #[inline]
+    fn head_of(&self, key: &[u8]) -> Result<u32, usize> {
         let prefix = usize::from(self.prefix);
         if prefix > 0 {
-            let known = if prefix <= 8 { &self.prefix_head[..] } else { &self.keys };
-            match super::compare_prefix(key, known, prefix) {
+            let shared = if prefix <= 8 { &self.prefix_head[..] } else { &self.entries };
+            match super::compare_prefix(key, shared, prefix) {
                 Ordering::Less => return Err(0),
                 Ordering::Greater => return Err(self.len()),
                 Ordering::Equal => {}
             }
         }
-        let head = head(key, prefix);
+        Ok(head(key, prefix))
+    }
+
+    /// Returns a position where a head may be.
+    #[inline]
+    fn guess(&self, head: u32) -> usize {
+        let guess = self.interpolation.position(u64::from(head));
+        // Rounding errs by one at most; the neighbour is in the same cache line, as a rule.
+        match self.slots.get(guess) {
+            Some(slot) if slot.head < head => guess + 1,
+            Some(slot) if slot.head > head => guess.saturating_sub(1),
+            _ => guess,
+        }
+    }
+
+    fn binary_search(&self, key: &[u8], head: u32) -> Result<usize, usize> {
         let mut low = self.slots.partition_point(|slot| slot.head < head);
         // As a rule one entry has this head.
         match self.slots.get(low) {
@@ -142,28 +180,29 @@ impl Leaf {
         Err(low)
     }
 
-    /// Reads a slot, so that a search finds the slots in the cache.
-    pub(super) fn touch_slots(&self) {
-        std::hint::black_box(self.slots.get(self.slots.len() / 2).map(|slot| slot.head));
+    /// Returns the position where a key probably is, and brings its entry into the cache.
+    #[inline]
+    pub(super) fn prefetch(&self, key: &[u8]) -> usize {
+        let Ok(head) = self.head_of(key) else { return 0 };
+        let guess = self.guess(head);
+        black_box(self.entries.get(self.start(guess)).copied());
+        guess
     }
 
-    /// Finds a key, where it probably is at `position` or soon after.
-    pub(super) fn search_near(&self, key: &[u8], position: usize) -> Option<usize> {
-        for position in position..self.len().min(position + NEAR) {
-            match super::compare(self.key(position), key) {
-                Ordering::Less => {}
-                Ordering::Equal => return Some(position),
-                Ordering::Greater => break,
-            }
+    /// Finds a key that probably is at `position`.
+    #[inline]
+    pub(super) fn search_at(&self, key: &[u8], position: usize) -> Option<usize> {
+        if position < self.len() && super::compare(self.key(position), key).is_eq() {
+            return Some(position);
         }
         self.search(key).ok()
     }
 
     /// Makes the prefix as long as a new key leaves it, and returns that key's head.
-    fn admit(&mut self, key: &[u8]) -> u32 {
+    fn shorten_prefix(&mut self, key: &[u8]) -> u32 {
         let shared = match self.is_empty() {
             true => key.len(),
-            false => super::common_prefix(&self.keys[..usize::from(self.prefix)], key),
+            false => super::common_prefix(&self.entries[..usize::from(self.prefix)], key),
         };
         if shared < usize::from(self.prefix) || self.is_empty() {
             self.set_prefix(shared);
@@ -185,6 +224,7 @@ impl Leaf {
         if !self.is_empty() {
             self.set_prefix(super::common_prefix(self.key(0), self.last_key()));
             self.prefix_head = super::head(self.key(0)).to_be_bytes();
+            self.interpolate();
         }
     }
 
@@ -206,6 +246,7 @@ impl Leaf {
             Err(position) => (position, None),
         };
         self.insert_at(position, key, value);
+        self.interpolate();
         let ascending = replaced.is_none() && usize::from(self.next) == position;
         self.next = position as u16 + 1;
         let right = self.is_full().then(|| self.split(ascending.then_some(position + 1)));
@@ -213,27 +254,33 @@ impl Leaf {
     }
 
     fn insert_at(&mut self, position: usize, key: &[u8], value: &[u8]) {
-        let at = Slot { head: self.admit(key), ..self.slot(position) };
-        for (place, _) in &mut self.apart {
+        let (head, start) = (self.shorten_prefix(key), self.start(position));
+        for (place, _) in &mut self.overflow {
             *place += u16::from(usize::from(*place) >= position);
         }
         let inline = if value.len() <= INLINE_VALUE_MAX {
             value
         } else {
-            let place = self.apart.partition_point(|(place, _)| usize::from(*place) < position);
-            self.apart.insert(place, (position as u16, Arc::from(value)));
+            let place = self.overflow.partition_point(|(place, _)| usize::from(*place) < position);
+            self.overflow.insert(place, (position as u16, Arc::from(value)));
             &[]
         };
-        insert_bytes(&mut self.keys, usize::from(at.key), key);
-        insert_bytes(&mut self.values, usize::from(at.value), inline);
+        insert_bytes(&mut self.entries, start, key, inline);
         if self.slots.len() == self.slots.capacity() {
             self.slots.reserve_exact(SPARE_SLOTS);
         }
-        self.slots.insert(position, at);
+        self.slots.insert(position, Slot { head, start: start as u16, key_len: key.len() as u16 });
         for slot in &mut self.slots[position + 1..] {
-            slot.key += key.len() as u16;
-            slot.value += inline.len() as u16;
+            slot.start += (key.len() + inline.len()) as u16;
         }
+    }
+
+    /// Sets the interpolation, after a change of the slots.
+    fn interpolate(&mut self) {
+        self.interpolation = match self.slots.as_slice() {
+            [first, .., last] => Interpolation::new(first.head.into(), last.head.into(), self.slots.len()),
+            _ => Interpolation::default(),
+        };
     }
 
     /// Removes a key. Returns the length of its value.
@@ -241,21 +288,20 @@ impl Leaf {
         let position = self.search(key).ok()?;
         let removed = self.value(position).len();
         self.remove_at(position);
+        self.interpolate();
         Some(removed)
     }
 
     fn remove_at(&mut self, position: usize) {
-        let (from, to) = (self.slot(position), self.slot(position + 1));
-        self.apart.retain(|(place, _)| usize::from(*place) != position);
-        for (place, _) in &mut self.apart {
+        let (start, end) = (self.start(position), self.start(position + 1));
+        self.overflow.retain(|(place, _)| usize::from(*place) != position);
+        for (place, _) in &mut self.overflow {
             *place -= u16::from(usize::from(*place) > position);
         }
-        self.keys.drain(usize::from(from.key)..usize::from(to.key));
-        self.values.drain(usize::from(from.value)..usize::from(to.value));
+        self.entries.drain(start..end);
         self.slots.remove(position);
         for slot in &mut self.slots[position..] {
-            slot.key -= to.key - from.key;
-            slot.value -= to.value - from.value;
+            slot.start -= (end - start) as u16;
         }
         if self.is_empty() {
             self.prefix = 0;
@@ -270,8 +316,8 @@ impl Leaf {
             Some(at) if at == self.len() => at - 1,
             Some(at) => at,
             None => {
-                let middle = (self.keys.len() + self.values.len()) / 2;
-                self.slots.partition_point(|slot| usize::from(slot.key) + usize::from(slot.value) < middle)
+                let middle = self.entries.len() / 2;
+                self.slots.partition_point(|slot| usize::from(slot.start) < middle)
             }
         };
         let at = at.clamp(1, self.len() - 1);
@@ -284,14 +330,10 @@ impl Leaf {
     }
 
     fn copy(&self, positions: std::ops::Range<usize>, grows: bool) -> Self {
-        let (from, to) = (self.slot(positions.start), self.slot(positions.end));
         let (slots, bytes) = if grows { (SPARE_SLOTS, SPARE_BYTES) } else { (0, 0) };
         let mut copy = Self::default();
         copy.slots.reserve_exact(positions.len() + slots);
-        copy.keys.reserve_exact(usize::from(to.key - from.key) + bytes);
-        // An index has no values.
-        let values = usize::from(to.value - from.value);
-        copy.values.reserve_exact(if values == 0 { 0 } else { values + bytes });
+        copy.entries.reserve_exact(self.start(positions.end) - self.start(positions.start) + bytes);
         copy.append(self, positions);
         copy.lengthen_prefix();
         copy
@@ -299,20 +341,18 @@ impl Leaf {
 
     /// Appends entries of another leaf, all of whose keys are above this one's.
     fn append(&mut self, other: &Self, positions: std::ops::Range<usize>) {
-        let (from, to) = (other.slot(positions.start), other.slot(positions.end));
-        let (keys, values) = (self.keys.len() as u16, self.values.len() as u16);
-        let count = self.len();
+        let (start, end) = (other.start(positions.start), other.start(positions.end));
+        let (bytes, count) = (self.entries.len(), self.len());
         let within = |place: &u16| positions.contains(&usize::from(*place));
-        let apart = other.apart.iter().filter(|(place, _)| within(place));
+        let overflow = other.overflow.iter().filter(|(place, _)| within(place));
         let moved = |place: u16| (usize::from(place) - positions.start + count) as u16;
-        self.apart.extend(apart.map(|(place, value)| (moved(*place), Arc::clone(value))));
-        self.slots.extend(other.slots[positions.clone()].iter().map(|slot| Slot {
-            head: 0,
-            key: slot.key - from.key + keys,
-            value: slot.value - from.value + values,
-        }));
-        self.keys.extend_from_slice(&other.keys[usize::from(from.key)..usize::from(to.key)]);
-        self.values.extend_from_slice(&other.values[usize::from(from.value)..usize::from(to.value)]);
+        self.overflow.extend(overflow.map(|(place, value)| (moved(*place), Arc::clone(value))));
+        self.slots.extend(
+            other.slots[positions.clone()]
+                .iter()
+                .map(|slot| Slot { start: (usize::from(slot.start) - start + bytes) as u16, ..*slot }),
+        );
+        self.entries.extend_from_slice(&other.entries[start..end]);
     }
 
     /// Takes over the entries of the next leaf.
@@ -322,15 +362,21 @@ impl Leaf {
     }
 }
 
-/// Inserts bytes, and lets the buffer grow by little.
-fn insert_bytes(buffer: &mut Vec<u8>, at: usize, bytes: &[u8]) {
-    let end = buffer.len();
-    if buffer.capacity() - end < bytes.len() {
-        buffer.reserve_exact(bytes.len() + SPARE_BYTES);
+/// Inserts a key and its value, and lets the buffer grow by little.
+fn insert_bytes(buffer: &mut Vec<u8>, at: usize, key: &[u8], value: &[u8]) {
+    let (end, added) = (buffer.len(), key.len() + value.len());
+    if buffer.capacity() - end < added {
+        buffer.reserve_exact(added + SPARE_BYTES);
     }
-    buffer.resize(end + bytes.len(), 0);
-    buffer.copy_within(at..end, at + bytes.len());
-    buffer[at..at + bytes.len()].copy_from_slice(bytes);
+    if at == end {
+        buffer.extend_from_slice(key);
+        buffer.extend_from_slice(value);
+        return;
+    }
+    buffer.resize(end + added, 0);
+    buffer.copy_within(at..end, at + added);
+    buffer[at..at + key.len()].copy_from_slice(key);
+    buffer[at + key.len()..at + added].copy_from_slice(value);
 }
 
 #[cfg(test)]

@@ -1,19 +1,24 @@
 //! A persistent B+tree from byte strings to byte strings.
 //!
 //! Clones share nodes, and a write copies those on its path that are shared: a snapshot is a clone. A leaf
-//! keeps its keys in one buffer and its values in another, in order, so a scan walks memory in order and an entry costs few bytes
-//! beside its key and value.
+//! has its entries in one buffer, in order, so a scan walks memory in order and an entry costs few bytes beside
+//! its key and value.
 
 mod branch;
 mod cursor;
+mod interpolation;
 mod leaf;
+mod lookup;
 
 use std::{cmp::Ordering, sync::Arc};
 
-pub(super) use self::cursor::{TreeCursor, TreeLookup};
 use self::{
     branch::{Branch, separator},
     leaf::Leaf,
+};
+pub(super) use self::{
+    cursor::TreeCursor,
+    lookup::{TreeJoin, TreeLookup},
 };
 use super::bytes::Bytes;
 
@@ -60,13 +65,13 @@ fn compare(left: &[u8], right: &[u8]) -> Ordering {
     }
 }
 
-/// Compares the beginning of a key with that of a known one, which has at least `length` bytes.
-fn compare_prefix(key: &[u8], known: &[u8], length: usize) -> Ordering {
-    if let (1..=8, Some(key), Some(known)) = (length, key.first_chunk::<8>(), known.first_chunk::<8>()) {
+/// Compares the beginning of a key with that of another, which has at least `length` bytes.
+fn compare_prefix(key: &[u8], full: &[u8], length: usize) -> Ordering {
+    if let (1..=8, Some(key), Some(full)) = (length, key.first_chunk::<8>(), full.first_chunk::<8>()) {
         let shift = 8 * (8 - length);
-        return (u64::from_be_bytes(*key) >> shift).cmp(&(u64::from_be_bytes(*known) >> shift));
+        return (u64::from_be_bytes(*key) >> shift).cmp(&(u64::from_be_bytes(*full) >> shift));
     }
-    key[..length.min(key.len())].cmp(&known[..length])
+    key[..length.min(key.len())].cmp(&full[..length])
 }
 
 /// Returns how many bytes two keys share at their beginning.

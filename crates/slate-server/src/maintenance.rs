@@ -6,10 +6,10 @@ use tokio::sync::watch;
 
 use crate::context::SharedContext;
 
-/// Pause between two looks for index builds.
-const BUILD_PAUSE: Duration = Duration::from_millis(200);
+/// Interval of checks for index builds.
+const BUILD_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Runs upkeep until told to stop.
+/// Runs maintenance until shutdown.
 pub(crate) async fn run(context: SharedContext, ttl_interval: Duration, mut stop: watch::Receiver<bool>) {
     let mut next_expiry = tokio::time::Instant::now();
     loop {
@@ -27,7 +27,7 @@ pub(crate) async fn run(context: SharedContext, ttl_interval: Duration, mut stop
         let busy = match worked.await {
             Ok(Ok(busy)) => busy,
             Ok(Err(error)) => {
-                tracing::warn!(%error, "upkeep failed");
+                tracing::warn!(%error, "maintenance failed");
                 false
             }
             Err(_) => return,
@@ -36,9 +36,9 @@ pub(crate) async fn run(context: SharedContext, ttl_interval: Duration, mut stop
             // More may have expired than one step deletes.
             next_expiry = tokio::time::Instant::now();
         }
-        let pause = if busy { Duration::from_millis(1) } else { BUILD_PAUSE };
+        let delay = if busy { Duration::from_millis(1) } else { BUILD_INTERVAL };
         tokio::select! {
-            () = tokio::time::sleep(pause) => {}
+            () = tokio::time::sleep(delay) => {}
             _ = stop.wait_for(|stop| *stop) => return,
         }
     }
