@@ -14,43 +14,43 @@ use crate::{
 };
 
 /// Annotations and labels.
-type Notes = (BTreeMap<String, String>, BTreeMap<String, String>);
+type Metadata = (BTreeMap<String, String>, BTreeMap<String, String>);
 
-/// Annotations and labels of namespaces, kept by a watch.
+/// Cache of namespaces' annotations and labels, fed by a watch.
 #[derive(Debug, Default)]
 pub(crate) struct Namespaces {
-    known: Mutex<HashMap<String, Notes>>,
+    cache: Mutex<HashMap<String, Metadata>>,
 }
 
 impl Namespaces {
-    /// Notes a namespace. True if its annotations or labels changed.
-    pub(crate) fn note(
+    /// Records a namespace. True if its annotations or labels changed.
+    pub(crate) fn update(
         &self,
         name: &str,
         annotations: BTreeMap<String, String>,
         labels: BTreeMap<String, String>,
     ) -> bool {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         let new = (annotations, labels);
         let old = known.insert(name.to_owned(), new.clone());
         old.is_some_and(|old| old != new)
     }
 
-    fn is_known(&self, name: &str) -> bool {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).contains_key(name)
+    fn contains(&self, name: &str) -> bool {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner).contains_key(name)
     }
 
-    pub(crate) fn forget(&self, name: &str) {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+    pub(crate) fn remove(&self, name: &str) {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
     }
 
     pub(crate) fn annotation(&self, namespace: &str, key: &str) -> Option<String> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         known.get(namespace)?.0.get(key).cloned()
     }
 
     fn labels(&self, namespace: &str) -> BTreeMap<String, String> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         known.get(namespace).map(|(_, labels)| labels.clone()).unwrap_or_default()
     }
 }
@@ -85,8 +85,8 @@ pub(crate) struct Chosen {
 
 impl Accounts {
     /// Reads a namespace that the watch has not shown yet: its region and account must be known before the first call.
-    pub(crate) async fn learn_namespace(&self, name: &str) -> orlop_client::Result<()> {
-        if self.namespaces.is_known(name) {
+    pub(crate) async fn load_namespace(&self, name: &str) -> orlop_client::Result<()> {
+        if self.namespaces.contains(name) {
             return Ok(());
         }
         if let Some(found) = self.cluster.get(&namespace_resource(), "", name).await? {
@@ -94,7 +94,7 @@ impl Accounts {
                 let value = found.pointer(pointer).cloned().unwrap_or_default();
                 serde_json::from_value(value).unwrap_or_default()
             };
-            self.namespaces.note(name, map("/metadata/annotations"), map("/metadata/labels"));
+            self.namespaces.update(name, map("/metadata/annotations"), map("/metadata/labels"));
         }
         Ok(())
     }
@@ -144,7 +144,7 @@ impl Accounts {
         Ok(Chosen { session, selector })
     }
 
-    /// True if AWS keeps the resources of a deleted object: by the object, its namespace for the service, its namespace,
+    /// True if the deletion policy is `retain`: of the object, of its namespace for the service, of its namespace,
     /// or the flag.
     pub(crate) fn retains(&self, service: &str, object: &Value) -> bool {
         let namespace = text(object, "/metadata/namespace").unwrap_or_default();
@@ -175,7 +175,9 @@ impl Accounts {
         }
         let annotation =
             |key: &str| self.namespaces.annotation(namespace, &format!("services.k8s.aws/{key}"));
-        let (id, map) = match (annotation("team-id"), annotation("owner-account-id")) {
+        let gates = self.settings.gates;
+        let team = annotation("team-id").filter(|_| gates.team_roles);
+        let (id, map) = match (team, annotation("owner-account-id")) {
             (Some(team), _) => (team, "ack-role-team-map"),
             (None, Some(account)) => (account, "ack-role-account-map"),
             (None, None) => return Ok((None, None)),
@@ -189,8 +191,9 @@ impl Accounts {
         let Some(found) = found else { return Err(missing("CARM configmap not found")) };
         let data = found.get("data");
         let by_service = format!("{service}.{id}");
-        let role =
-            data.and_then(|data| data.get(&by_service).or_else(|| data.get(&id))).and_then(Value::as_str);
+        let by_service = |data: &'_ Value| data.get(&by_service).filter(|_| gates.service_roles).cloned();
+        let role = data.and_then(|data| by_service(data).or_else(|| data.get(&id).cloned()));
+        let role = role.as_ref().and_then(Value::as_str);
         match role {
             None => Err(missing("key not found in CARM configmap")),
             Some("") => Err(missing("role value is empty in CARM configmap")),

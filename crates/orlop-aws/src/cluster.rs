@@ -148,8 +148,28 @@ impl Cluster {
         (namespace, name): (&str, &str),
         object: &Value,
     ) -> orlop_client::Result<Value> {
-        let options = PatchParams::apply(MANAGER).force();
-        let applied = self.api(resource, namespace).patch(name, &options, &Patch::Apply(object)).await?;
+        self.apply_with(resource, (namespace, name), object, &PatchParams::apply(MANAGER).force()).await
+    }
+
+    /// Applies an object server-side under a manager of its own. A field that another manager owns is a conflict.
+    pub(crate) async fn apply_unforced(
+        &self,
+        resource: &Resource,
+        place: (&str, &str),
+        object: &Value,
+        manager: &str,
+    ) -> orlop_client::Result<Value> {
+        self.apply_with(resource, place, object, &PatchParams::apply(manager)).await
+    }
+
+    async fn apply_with(
+        &self,
+        resource: &Resource,
+        (namespace, name): (&str, &str),
+        object: &Value,
+        options: &PatchParams,
+    ) -> orlop_client::Result<Value> {
+        let applied = self.api(resource, namespace).patch(name, options, &Patch::Apply(object)).await?;
         serde_json::to_value(applied).map_err(orlop_client::Error::SerdeError)
     }
 

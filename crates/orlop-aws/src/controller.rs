@@ -16,10 +16,11 @@ use crate::{
     bridge::{self, Bridge, BridgeMetrics},
     client::{CallMetrics, Client, ClientSettings, Environment},
     cluster::{Change, Cluster, Resource, text},
+    concurrency::Concurrency,
     crds,
     field_export::{self, FieldExports},
     kinds::{self, KINDS},
-    objects::{Memory, ObjectKey, Objects},
+    objects::{ObjectKey, Objects, ReconcileState},
     reconcile::Reconciler,
     references::resource_of,
     settings::Settings,
@@ -39,7 +40,7 @@ enum Key {
         namespace: String,
         name: String,
     },
-    /// Looks whether AWS answers, which is what readiness means.
+    /// Checks that AWS answers, which readiness means.
     Identity,
 }
 
@@ -71,7 +72,7 @@ impl Observer {
         self.bridge.register(registry);
     }
 
-    /// True once the controllers run and AWS has said who they are.
+    /// True once the controllers run and GetCallerIdentity has succeeded.
     pub fn is_ready(&self) -> bool {
         self.ready.load(std::sync::atomic::Ordering::Relaxed)
     }
@@ -82,12 +83,13 @@ struct Controller {
     accounts: Arc<Accounts>,
     reconciler: Reconciler,
     bridge: Bridge,
-    memory: Arc<Memory>,
+    state: Arc<ReconcileState>,
     exports: FieldExports,
     queue: Arc<WorkQueue<Key>>,
+    concurrency: Concurrency<Key>,
     /// Fingerprint of each object as last seen.
     seen: Mutex<HashMap<(Resource, String, String), u64>>,
-    /// Objects of each namespace, to be looked at again when its annotations change.
+    /// Objects of each namespace, requeued when its annotations change.
     members: Mutex<HashMap<String, HashSet<ObjectKey>>>,
     observer: Observer,
 }
@@ -118,6 +120,7 @@ pub fn run(context: Context, settings: Settings, observer: Observer) -> BoxFutur
             wait = (wait * 2).min(INSTALL_RETRY_MAX);
         }
         let workers = settings.workers;
+        let concurrency = Concurrency::new(settings.workers_of.clone());
         let accounts = Arc::new(Accounts {
             cluster: cluster.clone(),
             client,
@@ -126,21 +129,26 @@ pub fn run(context: Context, settings: Settings, observer: Observer) -> BoxFutur
         });
         let recorder = context.recorder("orlop-aws", EventForm::Counted);
         let objects = Objects { cluster: cluster.clone(), recorder };
-        let memory = Arc::new(Memory::default());
+        let state = Arc::new(ReconcileState::default());
         let bridge = Bridge {
             accounts: accounts.clone(),
             objects: objects.clone(),
-            memory: memory.clone(),
+            state: state.clone(),
             metrics: observer.bridge.clone(),
         };
         let controller = Arc::new(Controller {
-            cluster: cluster.clone(),
-            reconciler: Reconciler { accounts: accounts.clone(), objects, memory: memory.clone() },
+            cluster,
+            reconciler: Reconciler {
+                accounts: accounts.clone(),
+                objects: objects.clone(),
+                state: state.clone(),
+            },
             bridge,
-            memory,
-            exports: FieldExports::new(cluster),
+            state,
+            exports: FieldExports::new(objects),
             accounts,
             queue: context.work_queue(),
+            concurrency,
             seen: Mutex::default(),
             members: Mutex::default(),
             observer,
@@ -174,7 +182,19 @@ async fn install(cluster: &Cluster, settings: &Settings) -> orlop_client::Result
 
 impl Controller {
     async fn reconcile(&self, key: Key) -> orlop_client::Result<Action> {
-        match &key {
+        let Key::Object(object) = &key else { return self.pass(&key).await };
+        if !self.concurrency.start(object.kind, &key) {
+            return Ok(Action::Done);
+        }
+        let ended = self.pass(&key).await;
+        if let Some(next) = self.concurrency.finish(object.kind) {
+            self.queue.add(next);
+        }
+        ended
+    }
+
+    async fn pass(&self, key: &Key) -> orlop_client::Result<Action> {
+        match key {
             Key::Object(object) if object.service == bridge::SERVICE => match bridge::find(object.kind) {
                 Some(kind) => self.bridge.reconcile(kind, object).await,
                 None => Ok(Action::Done),
@@ -188,7 +208,7 @@ impl Controller {
         }
     }
 
-    /// Asks AWS who we are. Unreachable at start is not the end: the process stays up, unready, and keeps trying.
+    /// Calls GetCallerIdentity. While AWS is unreachable the process stays up, unready, and retries.
     async fn identify(&self) -> Action {
         let region = self.accounts.settings.region.clone();
         let agent = format!("aws-controllers-k8s/orlop-aws-{}", env!("CARGO_PKG_VERSION"));
@@ -218,35 +238,42 @@ impl Controller {
         };
         let bridge: Vec<_> = bridge::KINDS
             .iter()
-            .map(|kind| kind.about())
-            .filter(|about| settings.has_kind(about.kind))
+            .map(|kind| kind.descriptor())
+            .filter(|descriptor| settings.has_kind(descriptor.kind))
             .collect();
         // Children of the Bridge are watched even if another controller reconciles them.
         let related = |kind: &str| {
-            let mut all = bridge.iter().flat_map(|about| about.children.iter().chain(about.references));
+            let mut all =
+                bridge.iter().flat_map(|descriptor| descriptor.children.iter().chain(descriptor.references));
             all.any(|(_, known)| *known == kind)
         };
-        for about in KINDS.iter().map(|kind| kind.about()) {
-            if settings.has_kind(about.kind) || related(about.kind) {
-                watch(about.service.name, about.kind, resource_of(about.service.name, about.kind));
+        for descriptor in KINDS.iter().map(|kind| kind.descriptor()) {
+            if settings.has_kind(descriptor.kind) || related(descriptor.kind) {
+                watch(
+                    descriptor.service.name,
+                    descriptor.kind,
+                    resource_of(descriptor.service.name, descriptor.kind),
+                );
             }
         }
-        for about in &bridge {
-            watch(bridge::SERVICE, about.kind, about.resource(&settings.bridge_group));
+        for descriptor in &bridge {
+            watch(bridge::SERVICE, descriptor.kind, descriptor.resource(&settings.bridge_group));
         }
         watches.push(Box::pin(async {
             let handle = |change: Change| self.namespace_changed(change);
             self.cluster.watch(&namespace_resource(), handle).await;
         }));
-        watches.push(Box::pin(async {
-            let handle = |change: Change| {
-                let Change { namespace, name, gone, .. } = change;
-                if !gone {
-                    self.queue.add(Key::Export { namespace, name });
-                }
-            };
-            self.cluster.watch(&field_export::resource(), handle).await;
-        }));
+        if settings.field_exports {
+            watches.push(Box::pin(async {
+                let handle = |change: Change| {
+                    let Change { namespace, name, gone, .. } = change;
+                    if !gone {
+                        self.queue.add(Key::Export { namespace, name });
+                    }
+                };
+                self.cluster.watch(&field_export::resource(), handle).await;
+            }));
+        }
         if settings.role_selectors {
             watches.push(Box::pin(async {
                 self.cluster.watch(&selector_resource(), |_| self.wake_all()).await;
@@ -263,6 +290,14 @@ impl Controller {
             }));
         }
         join_all(watches).await;
+    }
+
+    /// True if the selector selects an object. Children of the Bridge go with their owners.
+    fn is_selected(&self, change: &Change) -> bool {
+        let label = |key: &str| change.labels.get(key).map(String::as_str);
+        let requirements = self.accounts.settings.selector.requirements();
+        requirements.iter().all(|requirement| requirement.matches(label(requirement.key())))
+            || label(bridge::CREATED_BY.0) == Some(bridge::CREATED_BY.1)
     }
 
     /// True if something has changed that asks for a pass.
@@ -283,10 +318,10 @@ impl Controller {
         }
         let key = ObjectKey { service, kind, namespace: change.namespace.clone(), name: change.name.clone() };
         let target = (service.to_owned(), kind.to_owned(), change.namespace.clone(), change.name.clone());
-        for dependent in self.memory.dependents(&target) {
+        for dependent in self.state.dependents(&target) {
             self.queue.add(Key::Object(dependent));
         }
-        if !self.accounts.settings.has_kind(kind) {
+        if !self.accounts.settings.has_kind(kind) || !self.is_selected(change) {
             return;
         }
         for (namespace, name) in self.exports.of_source(resource, change) {
@@ -306,10 +341,10 @@ impl Controller {
 
     fn namespace_changed(&self, change: Change) {
         if change.gone {
-            self.accounts.namespaces.forget(&change.name);
+            self.accounts.namespaces.remove(&change.name);
             return;
         }
-        if self.accounts.namespaces.note(&change.name, change.annotations, change.labels) {
+        if self.accounts.namespaces.update(&change.name, change.annotations, change.labels) {
             let members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
             for key in members.get(&change.name).into_iter().flatten() {
                 self.queue.add(Key::Object(key.clone()));

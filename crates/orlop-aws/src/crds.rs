@@ -11,10 +11,10 @@ use crate::{
 
 /// Returns the definitions of the kinds that are reconciled.
 pub fn definitions(settings: &Settings) -> Vec<Value> {
-    let kinds = KINDS.iter().filter(|kind| settings.has_kind(kind.about().kind));
-    let mut all: Vec<Value> = kinds.map(|kind| kind.about().definition()).collect();
-    let bridge = bridge::KINDS.iter().filter(|kind| settings.has_kind(kind.about().kind));
-    all.extend(bridge.map(|kind| kind.about().definition(&settings.bridge_group)));
+    let kinds = KINDS.iter().filter(|kind| settings.has_kind(kind.descriptor().kind));
+    let mut all: Vec<Value> = kinds.map(|kind| kind.descriptor().definition()).collect();
+    let bridge = bridge::KINDS.iter().filter(|kind| settings.has_kind(kind.descriptor().kind));
+    all.extend(bridge.map(|kind| kind.descriptor().definition(&settings.bridge_group)));
     all.push(field_export());
     all.push(role_selector());
     all

@@ -1,6 +1,7 @@
-//! FieldExport: a field of an object, kept in a ConfigMap or a Secret.
+//! FieldExport: copies a field of an object to a ConfigMap or a Secret.
 //!
-//! The path is the part of jq that names a field: `.status.endpoint`, `.status.items[0]`, `.metadata.labels["a.b"]`.
+//! The exported key outlives its FieldExport, as with ACK, unless the annotation `services.k8s.aws/deletion-policy` of the
+//! FieldExport is `delete`.
 
 use std::{
     collections::HashMap,
@@ -12,11 +13,15 @@ use orlop_controllers::runtime::Action;
 use serde_json::{Value, json};
 
 use crate::{
-    cluster::{Change, Cluster, Resource, merge_patch, text},
+    cluster::{Change, Resource, text},
     conditions::{Conditions, RECOVERABLE, SYNCED, TERMINAL, status_of},
     kinds::KINDS,
+    objects::{Objects, has_finalizer},
+    query::Query,
     references::resource_of,
 };
+
+const FINALIZER: &str = "finalizers.services.k8s.aws/FieldExport";
 
 pub(crate) fn resource() -> Resource {
     Resource::new("services.k8s.aws", "v1alpha1", ("FieldExport", "fieldexports"), true)
@@ -28,14 +33,14 @@ type Source = (String, String, String);
 /// Exports, and what each exports from.
 #[derive(Debug)]
 pub(crate) struct FieldExports {
-    cluster: Cluster,
+    objects: Objects,
     /// The source of each export, by namespace and name.
     sources: Mutex<HashMap<(String, String), Source>>,
 }
 
 impl FieldExports {
-    pub(crate) fn new(cluster: Cluster) -> Self {
-        Self { cluster, sources: Mutex::default() }
+    pub(crate) fn new(objects: Objects) -> Self {
+        Self { objects, sources: Mutex::default() }
     }
 
     /// Returns the exports of an object that changed.
@@ -52,10 +57,25 @@ impl FieldExports {
     /// Exports once.
     pub(crate) async fn reconcile(&self, namespace: &str, name: &str) -> orlop_client::Result<Action> {
         let key = (namespace.to_owned(), name.to_owned());
-        let Some(export) = self.cluster.get(&resource(), namespace, name).await? else {
+        let Some(mut export) = self.objects.cluster.get(&resource(), namespace, name).await? else {
             self.sources.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
             return Ok(Action::Done);
         };
+        let policy = export.pointer("/metadata/annotations/services.k8s.aws~1deletion-policy");
+        let deletes = policy.and_then(Value::as_str) == Some("delete");
+        let managed = has_finalizer(&export, FINALIZER);
+        if text(&export, "/metadata/deletionTimestamp").is_some() {
+            if managed {
+                if deletes {
+                    self.remove_key(namespace, &export).await?;
+                }
+                self.objects.remove_finalizer(&resource(), &export, FINALIZER).await?;
+            }
+            return Ok(Action::Done);
+        }
+        if deletes && !managed {
+            export = self.objects.add_finalizer(&resource(), &export, FINALIZER).await?;
+        }
         let field = |pointer: &str| text(&export, pointer).unwrap_or_default().to_owned();
         let source = (
             field("/spec/from/resource/group"),
@@ -70,12 +90,24 @@ impl FieldExports {
             Err(Problem::Recoverable(message)) => conditions.set(RECOVERABLE, "True", "", &message),
             Err(Problem::Terminal(message)) => conditions.set(TERMINAL, "True", "", &message),
         }
-        let old = export.get("status").cloned().unwrap_or_else(|| json!({}));
-        let new = json!({"conditions": conditions.finish(&old["conditions"], None)});
-        if let Some(patch) = merge_patch(&old, &new) {
-            self.cluster.merge_status(&resource(), (namespace, name), &json!({"status": patch})).await?;
-        }
+        let old = export.pointer("/status/conditions").unwrap_or(&Value::Null);
+        let status = json!({"conditions": conditions.finish(old, None)});
+        self.objects.write_status(&resource(), &export, &status).await?;
         Ok(Action::Done)
+    }
+
+    /// Removes the exported key, if its target is still there.
+    async fn remove_key(&self, namespace: &str, export: &Value) -> orlop_client::Result<()> {
+        let target = Target::of(namespace, export);
+        let place = (target.namespace.as_str(), target.name.as_str());
+        let Some(existing) = self.objects.cluster.get(&target.resource, place.0, place.1).await? else {
+            return Ok(());
+        };
+        if existing.pointer("/data").is_some_and(|data| data.get(&target.key).is_some()) {
+            let patch = json!({"data": {target.key: null}});
+            self.objects.cluster.merge(&target.resource, place, &patch).await?;
+        }
+        Ok(())
     }
 
     async fn export(
@@ -85,15 +117,17 @@ impl FieldExports {
         (group, kind, name): &Source,
     ) -> orlop_client::Result<Result<(), Problem>> {
         let field = |pointer: &str| text(export, pointer).unwrap_or_default();
-        let Some(path) = parse(field("/spec/from/path")) else {
+        let Some(query) = Query::parse(field("/spec/from/path")) else {
             return Ok(Err(Problem::Terminal("unable to parse path".to_owned())));
         };
-        let known = KINDS.iter().find(|known| known.about().group() == *group && known.about().kind == *kind);
+        let known = KINDS
+            .iter()
+            .find(|known| known.descriptor().group() == *group && known.descriptor().kind == *kind);
         let Some(known) = known else {
             return Ok(Err(Problem::Later(format!("{kind}.{group} is not a kind of this controller"))));
         };
-        let source = resource_of(known.about().service.name, kind);
-        let Some(object) = self.cluster.get(&source, namespace, name).await? else {
+        let source = resource_of(known.descriptor().service.name, kind);
+        let Some(object) = self.objects.cluster.get(&source, namespace, name).await? else {
             return Ok(Err(Problem::Later(format!("{kind} {name} does not exist"))));
         };
         let empty = Vec::new();
@@ -101,37 +135,62 @@ impl FieldExports {
         if status_of(conditions, SYNCED) != Some("True") {
             return Ok(Err(Problem::Later(format!("{kind} {name} is not synced"))));
         }
-        let value = match path.iter().try_fold(&object, |value, step| step.of(value)) {
-            None | Some(Value::Null) => {
+        let value = match query.first(&object) {
+            Ok(None) => {
                 return Ok(Err(Problem::Recoverable("path does not exist in this object".to_owned())));
             }
-            Some(Value::String(text)) => text.clone(),
-            Some(value @ (Value::Bool(_) | Value::Number(_))) => value.to_string(),
-            Some(_) => return Ok(Err(Problem::Terminal("unable to execute query".to_owned()))),
+            Ok(Some(Value::String(text))) => text.clone(),
+            Ok(Some(value @ (Value::Bool(_) | Value::Number(_)))) => value.to_string(),
+            Ok(Some(_)) | Err(_) => {
+                return Ok(Err(Problem::Terminal("unable to execute query".to_owned())));
+            }
         };
-        let space = match field("/spec/to/namespace") {
-            "" => namespace,
-            other => other,
-        };
-        let secret = field("/spec/to/kind") == "secret";
-        let (kind, plural) = if secret { ("Secret", "secrets") } else { ("ConfigMap", "configmaps") };
-        let target = Resource::new("", "v1", (kind, plural), true);
-        let to = field("/spec/to/name");
-        let Some(existing) = self.cluster.get(&target, space, to).await? else {
-            let message =
-                format!("unable to get existing {}: {plural} \"{to}\" not found", kind.to_lowercase());
+        let target = Target::of(namespace, export);
+        let place = (target.namespace.as_str(), target.name.as_str());
+        let Some(existing) = self.objects.cluster.get(&target.resource, place.0, place.1).await? else {
+            let Resource { kind, plural, .. } = &target.resource;
+            let message = format!(
+                "unable to get existing {}: {plural} \"{}\" not found",
+                kind.to_lowercase(),
+                target.name
+            );
             return Ok(Err(Problem::Recoverable(message)));
         };
-        let export_name = field("/metadata/name");
-        let key = match field("/spec/to/key") {
-            "" => format!("{namespace}.{export_name}"),
-            key => key.to_owned(),
+        let value = match target.resource.kind.as_str() {
+            "Secret" => base64::engine::general_purpose::STANDARD.encode(value),
+            _ => value,
         };
-        let value = if secret { base64::engine::general_purpose::STANDARD.encode(value) } else { value };
-        if existing.pointer("/data").and_then(|data| data.get(&key)).and_then(Value::as_str) != Some(&value) {
-            self.cluster.merge(&target, (space, to), &json!({"data": {key: value}})).await?;
+        let current = existing.pointer("/data").and_then(|data| data.get(&target.key));
+        if current.and_then(Value::as_str) != Some(&value) {
+            let patch = json!({"data": {target.key.as_str(): value}});
+            self.objects.cluster.merge(&target.resource, place, &patch).await?;
         }
         Ok(Ok(()))
+    }
+}
+
+/// The ConfigMap or Secret of an export, and its key.
+struct Target {
+    resource: Resource,
+    namespace: String,
+    name: String,
+    key: String,
+}
+
+impl Target {
+    fn of(namespace: &str, export: &Value) -> Self {
+        let field = |pointer: &str| text(export, pointer).filter(|text| !text.is_empty());
+        let names = match field("/spec/to/kind") {
+            Some("secret") => ("Secret", "secrets"),
+            _ => ("ConfigMap", "configmaps"),
+        };
+        let default_key = || format!("{namespace}.{}", field("/metadata/name").unwrap_or_default());
+        Self {
+            resource: Resource::new("", "v1", names, true),
+            namespace: field("/spec/to/namespace").unwrap_or(namespace).to_owned(),
+            name: field("/spec/to/name").unwrap_or_default().to_owned(),
+            key: field("/spec/to/key").map_or_else(default_key, str::to_owned),
+        }
     }
 }
 
@@ -140,65 +199,4 @@ enum Problem {
     Later(String),
     Recoverable(String),
     Terminal(String),
-}
-
-/// A step of a path.
-#[derive(Debug, PartialEq)]
-enum Step {
-    Field(String),
-    Item(usize),
-}
-
-impl Step {
-    fn of<'a>(&self, value: &'a Value) -> Option<&'a Value> {
-        match self {
-            Self::Field(name) => value.get(name),
-            Self::Item(at) => value.get(at),
-        }
-    }
-}
-
-/// Parses a path: `.a.b[0]["c.d"]`.
-fn parse(text: &str) -> Option<Vec<Step>> {
-    let mut steps = Vec::new();
-    let mut rest = text.trim().strip_prefix('.')?;
-    loop {
-        rest = rest.strip_prefix('.').unwrap_or(rest);
-        if rest.is_empty() {
-            return Some(steps);
-        }
-        if let Some(inner) = rest.strip_prefix('[') {
-            let (index, after) = inner.split_once(']')?;
-            steps.push(match index.strip_prefix('"').and_then(|name| name.strip_suffix('"')) {
-                Some(name) => Step::Field(name.to_owned()),
-                None => Step::Item(index.parse().ok()?),
-            });
-            rest = after;
-        } else {
-            let end = rest.find(['.', '[']).unwrap_or(rest.len());
-            let name = &rest[..end];
-            if !name.chars().all(|c| c.is_alphanumeric() || c == '_') {
-                return None;
-            }
-            steps.push(Step::Field(name.to_owned()));
-            rest = &rest[end..];
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_name_fields_items_and_quoted_keys() {
-        let field = |name: &str| Step::Field(name.to_owned());
-        assert_eq!(parse(".status.a[0]"), Some(vec![field("status"), field("a"), Step::Item(0)]));
-        assert_eq!(
-            parse(".metadata.labels[\"a.b\"]"),
-            Some(vec![field("metadata"), field("labels"), field("a.b")])
-        );
-        assert_eq!(parse("status"), None);
-        assert_eq!(parse(".a | b"), None);
-    }
 }

@@ -13,10 +13,10 @@ const PASS_ROLE: &str = "iam:PassRole";
 pub fn iam_policy(settings: &Settings, account: &str) -> Value {
     let mut by_service: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let mut passes = false;
-    let kinds = KINDS.iter().filter(|kind| settings.has_kind(kind.about().kind));
-    let bridge = bridge::KINDS.iter().filter(|kind| settings.has_kind(kind.about().kind));
-    let bridge = bridge.flat_map(|kind| kind.about().actions);
-    for action in kinds.flat_map(|kind| kind.about().actions).chain(bridge) {
+    let kinds = KINDS.iter().filter(|kind| settings.has_kind(kind.descriptor().kind));
+    let bridge = bridge::KINDS.iter().filter(|kind| settings.has_kind(kind.descriptor().kind));
+    let bridge = bridge.flat_map(|kind| kind.descriptor().actions);
+    for action in kinds.flat_map(|kind| kind.descriptor().actions).chain(bridge) {
         if *action == PASS_ROLE {
             passes = true;
             continue;

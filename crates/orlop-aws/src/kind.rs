@@ -1,4 +1,4 @@
-//! A kind of ACK's: what one file in `kinds` says about it.
+//! A kind of ACK's, as declared by one file in `kinds`.
 
 use std::{collections::BTreeMap, fmt::Debug, sync::LazyLock, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Tag with the UID of the object that an AWS resource was made for. A controller that was killed after a create finds
-/// its resource again by it, and it tells our resources from others of the same name.
+/// its resource again by it, and it distinguishes our resources from others of the same name.
 pub(crate) const UID_TAG: &str = "services.k8s.aws/uid";
 
 /// A field that may be given as a reference to another object.
@@ -58,9 +58,9 @@ impl Reference {
 /// Path of the ARN in a target.
 pub(crate) const ARN: &str = "status.ackResourceMetadata.arn";
 
-/// Data about a kind.
+/// Static description of a kind.
 #[derive(Debug)]
-pub(crate) struct About {
+pub(crate) struct Descriptor {
     pub(crate) service: &'static Service,
     pub(crate) kind: &'static str,
     pub(crate) plural: &'static str,
@@ -74,11 +74,11 @@ pub(crate) struct About {
     pub(crate) references: &'static [Reference],
     /// Codes of AWS that only a change of the object can help with.
     pub(crate) terminal: &'static [&'static str],
-    /// Fields of `spec` that AWS fills in and the object shows.
+    /// Fields of `spec` that are late-initialized. Those that AWS may leave out end in `?`.
     pub(crate) late: &'static [&'static str],
     /// Path of tags in `spec`, and their form.
     pub(crate) tags: Tags,
-    /// Time between looks at AWS while nothing changes, if not the default.
+    /// Resync period, if not the default.
     pub(crate) resync: Option<Duration>,
     /// Actions of the least-privilege policy.
     pub(crate) actions: &'static [&'static str],
@@ -96,7 +96,7 @@ pub(crate) enum Tags {
     List(&'static str),
 }
 
-impl About {
+impl Descriptor {
     pub(crate) fn group(&self) -> String {
         group_of(self.service.name)
     }
@@ -145,7 +145,7 @@ pub(crate) struct Observed {
     /// Fields of `status`.
     pub(crate) status: Value,
     pub(crate) arn: Option<String>,
-    /// Why it is not synced although nothing differs, and when to look again.
+    /// Reason for not being synced although nothing differs, and the requeue delay.
     pub(crate) pending: Option<(String, Duration)>,
     /// A failure that AWS reports of its own work.
     pub(crate) failed: Option<String>,
@@ -221,7 +221,7 @@ pub(crate) struct Export {
     pub(crate) field: &'static str,
     /// Keys of the Secret that are written.
     pub(crate) keys: Vec<String>,
-    /// Annotation that notes what was exported last, and what it would be now.
+    /// Annotation that records the last export, and its value now.
     pub(crate) note: (&'static str, String),
 }
 
@@ -229,14 +229,14 @@ pub(crate) struct Export {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Deletion {
     Gone,
-    /// AWS is at it; look again after a time.
+    /// The deletion is in progress; requeue after a time.
     Pending(Duration),
 }
 
 /// The calls and comparisons of a kind.
 #[async_trait]
 pub(crate) trait Kind: Debug + Send + Sync {
-    fn about(&self) -> &'static About;
+    fn descriptor(&self) -> &'static Descriptor;
 
     /// Refuses specs that no call could make sense of.
     fn validate(&self, _object: &Object) -> Result<()> {
@@ -266,7 +266,7 @@ pub(crate) trait Kind: Debug + Send + Sync {
     /// Deletes the resource.
     async fn delete(&self, aws: &Session, object: &Object, observed: &Observed) -> Result<Deletion>;
 
-    /// Adds differences that the notation cannot say, and takes away those that are none.
+    /// Adds differences that the notation cannot express, and removes false ones.
     fn refine(&self, _object: &Object, _observed: &Observed, _changed: &mut Vec<Difference>) {}
 
     /// Annotations to set after a create or update, such as a hash of what cannot be read back.
@@ -290,17 +290,24 @@ pub(crate) trait Kind: Debug + Send + Sync {
     }
 }
 
-/// Returns those fields that the object names, or that an annotation says it named once. What is read only on demand is
+/// Returns those fields that the object names, or that an annotation records from an earlier pass. What is read only on demand is
 /// otherwise left in AWS when it leaves the spec.
-pub(crate) fn noted(object: &Object, annotation: &str, fields: &[&'static str]) -> Vec<&'static str> {
+pub(crate) fn recorded_fields(
+    object: &Object,
+    annotation: &str,
+    fields: &[&'static str],
+) -> Vec<&'static str> {
     let had = object.annotations.get(annotation).and_then(Value::as_str).unwrap_or_default();
     let is_known =
         |field: &&str| at(&object.spec, field).is_some() || had.split(',').any(|name| name == *field);
     fields.iter().copied().filter(is_known).collect()
 }
 
-/// Returns the annotation that remembers these fields, if there are any.
-pub(crate) fn note(annotation: &'static str, fields: &[&'static str]) -> Vec<(&'static str, String)> {
+/// Returns the annotation that records these fields, if there are any.
+pub(crate) fn fields_annotation(
+    annotation: &'static str,
+    fields: &[&'static str],
+) -> Vec<(&'static str, String)> {
     if fields.is_empty() { Vec::new() } else { vec![(annotation, fields.join(","))] }
 }
 

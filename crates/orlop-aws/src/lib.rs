@@ -1,6 +1,6 @@
 //! AWS from Kubernetes: controllers of ACK's kinds and of the Bridge's, against any Kubernetes API.
 //!
-//! A kind is one file in `kinds`: its fields in a short notation, its calls, and what the notation cannot say about its
+//! A kind is one file in `kinds`: its fields in a short notation, its calls, and what the notation cannot express about its
 //! comparison. Everything else is done once: the protocols and the signature (`client`), references, adoption, tags,
 //! conditions, retries (`reconcile`). Kinds of the Bridge take several steps of several services (`bridge`).
 //!
@@ -11,6 +11,7 @@ mod accounts;
 mod bridge;
 mod client;
 mod cluster;
+mod concurrency;
 mod conditions;
 mod controller;
 mod crds;
@@ -21,6 +22,7 @@ mod kind;
 mod kinds;
 mod objects;
 mod policy;
+mod query;
 mod rbac;
 mod reconcile;
 mod references;
@@ -29,5 +31,5 @@ mod settings;
 pub use controller::{NAME, Observer, is_synced, run};
 pub use crds::definitions;
 pub use iam_policy::{iam_action, iam_policy};
-pub use rbac::{network_policy, rbac};
-pub use settings::Settings;
+pub use rbac::{Egress, network_policy, rbac};
+pub use settings::{Gates, Settings};

@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail};
 use clap::Parser;
-use orlop_aws::{NAME, Observer, Settings, definitions, iam_policy, network_policy, rbac, run};
+use orlop_api::labels;
+use orlop_aws::{
+    Egress, Gates, NAME, Observer, Settings, definitions, iam_policy, network_policy, rbac, run,
+};
 use orlop_client::{Client, Config};
 use orlop_controllers::runtime::{LeaderElection, Manager};
 use orlop_net::Address;
@@ -35,6 +38,15 @@ enum Command {
         /// Namespaces to write in, separated by commas: each gets a RoleBinding. None is all.
         #[arg(long, value_delimiter = ',')]
         watch_namespace: Vec<String>,
+        /// Grant what FieldExports need: ConfigMaps and Secrets.
+        #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+        enable_field_export_reconciler: bool,
+        /// CIDR blocks of the API server, separated by commas, that the NetworkPolicy allows. None is any address.
+        #[arg(long, value_delimiter = ',')]
+        api_server_cidr: Vec<String>,
+        /// CIDR blocks of AWS' endpoints that the NetworkPolicy allows. None is any address.
+        #[arg(long, value_delimiter = ',')]
+        aws_cidr: Vec<String>,
     },
     /// Print the least-privilege IAM policy of the kinds.
     IamPolicy {
@@ -81,13 +93,16 @@ struct Run {
     /// Namespaces to watch, separated by commas. None is all.
     #[arg(long, value_delimiter = ',')]
     watch_namespace: Vec<String>,
+    /// Label selector of the objects to reconcile. None is all.
+    #[arg(long, default_value = "")]
+    watch_selectors: String,
     /// Policy for AWS resources when their objects are deleted.
     #[arg(long, default_value = "delete", value_parser = ["delete", "retain"])]
     deletion_policy: String,
     /// Seconds after which a deletion that AWS does not let happen is given up; 0 is never.
     #[arg(long, default_value_t = 1800)]
     deletion_timeout_seconds: u64,
-    /// Seconds between looks at AWS while nothing changes; 0 is 10 hours.
+    /// Resync period in seconds; 0 is 10 hours.
     #[arg(long, default_value_t = 0)]
     reconcile_default_resync_seconds: u64,
     /// The same for a kind: Kind=seconds. May be given several times.
@@ -96,6 +111,9 @@ struct Run {
     /// Objects reconciled at once.
     #[arg(long, default_value_t = 16)]
     reconcile_default_max_concurrent_syncs: usize,
+    /// The same for a kind: Kind=number. May be given several times.
+    #[arg(long, value_name = "KIND=NUMBER")]
+    reconcile_resource_max_concurrent_syncs: Vec<String>,
     /// Tags of every resource: key=value, separated by commas.
     #[arg(long, value_delimiter = ',')]
     resource_tags: Vec<String>,
@@ -105,6 +123,16 @@ struct Run {
     /// Roles of other accounts by ConfigMap.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     enable_carm: bool,
+    /// Reconcile FieldExports.
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    enable_field_export_reconciler: bool,
+    /// Features, separated by commas: ResourceAdoption, ReadOnlyResources, TeamLevelCARM, ServiceLevelCARM and
+    /// IAMRoleSelector, each =true or =false. All are on but the last.
+    #[arg(long, value_delimiter = ',', value_name = "NAME=BOOL")]
+    feature_gates: Vec<String>,
+    /// Accepted for ACK's sake: buckets are always addressed by path.
+    #[arg(long, hide = true)]
+    aws_endpoint_use_path_style: bool,
     /// Roles by IAMRoleSelector. Needs --enable-carm=false.
     #[arg(long)]
     enable_iam_role_selector: bool,
@@ -120,14 +148,17 @@ struct Run {
     /// Address of the probes, if it is another one.
     #[arg(long, default_value = "0.0.0.0:8081")]
     healthz_addr: String,
-    /// Factor on the fixed waits between looks at AWS. For simulators, which are quicker.
+    /// Factor on the fixed requeue delays. For simulators, which are quicker.
     #[arg(long, default_value_t = 1.0, hide = true)]
     wait_scale: f64,
     /// Namespace of the ConfigMaps with roles.
     #[arg(long, env = "ACK_SYSTEM_NAMESPACE", default_value = "ack-system")]
     system_namespace: String,
+    /// Run only with a lease, so that one of several replicas acts.
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
+    enable_leader_election: bool,
     /// Run without a lease: for a single process.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "enable_leader_election")]
     no_leader_election: bool,
 }
 
@@ -145,7 +176,8 @@ impl Run {
                 );
             }
         }
-        if self.enable_iam_role_selector && self.enable_carm {
+        let (gates, role_selectors) = self.gates()?;
+        if role_selectors && self.enable_carm {
             bail!("--enable-iam-role-selector needs --enable-carm=false");
         }
         let default = Settings::default();
@@ -158,6 +190,12 @@ impl Run {
             let (kind, seconds) = pair(text)?;
             let seconds = seconds.parse().with_context(|| format!("{text}: not a number of seconds"))?;
             resync_of.insert(kind, Duration::from_secs(seconds));
+        }
+        let mut workers_of = BTreeMap::new();
+        for text in &self.reconcile_resource_max_concurrent_syncs {
+            let (kind, number) = pair(text)?;
+            let number: usize = number.parse().with_context(|| format!("{text}: not a number"))?;
+            workers_of.insert(kind, number.max(1));
         }
         Ok(Settings {
             region,
@@ -180,7 +218,12 @@ impl Run {
             },
             cross_namespace: self.enable_cross_namespace,
             carm: self.enable_carm,
-            role_selectors: self.enable_iam_role_selector,
+            role_selectors,
+            selector: labels::parse(&self.watch_selectors)
+                .map_err(|error| anyhow::anyhow!("--watch-selectors: {error}"))?,
+            workers_of,
+            field_exports: self.enable_field_export_reconciler,
+            gates,
             system_namespace: self.system_namespace.clone(),
             delete_timeout: Duration::from_secs(self.deletion_timeout_seconds),
             bridge_group: self.bridge_group.clone(),
@@ -191,13 +234,27 @@ impl Run {
         })
     }
 
+    /// Returns the feature gates, and whether roles are selected by IAMRoleSelectors.
+    fn gates(&self) -> anyhow::Result<(Gates, bool)> {
+        let (mut gates, mut role_selectors) = (Gates::default(), self.enable_iam_role_selector);
+        for text in &self.feature_gates {
+            let gate = text.split_once('=').and_then(|(name, enabled)| Some((name, enabled.parse().ok()?)));
+            match gate {
+                Some(("IAMRoleSelector", enabled)) => role_selectors = enabled,
+                Some((name, enabled)) if gates.set(name, enabled) => {}
+                _ => bail!("--feature-gates: {text} is no feature"),
+            }
+        }
+        Ok((gates, role_selectors))
+    }
+
     async fn run(&self) -> anyhow::Result<()> {
         let settings = self.settings()?;
         let config = Config::infer().context("no cluster is configured")?;
         let client = Client::connect(config).await?;
+        let elects = self.enable_leader_election && !self.no_leader_election;
         let election = LeaderElection::new(format!("orlop-aws-{}", std::process::id()));
-        let mut manager =
-            Manager::new(client).with_leader_election((!self.no_leader_election).then_some(election));
+        let mut manager = Manager::new(client).with_leader_election(elects.then_some(election));
         let observer = Observer::default();
         let mut registry = Registry::default();
         observer.register(&mut registry);
@@ -252,16 +309,79 @@ async fn main() -> anyhow::Result<()> {
     match Arguments::parse().command {
         Command::Run(arguments) => arguments.run().await,
         Command::Crd(kinds) => print(&definitions(&with(kinds))),
-        Command::Rbac { kinds, namespace, watch_namespace } => {
-            let settings = Settings { namespaces: watch_namespace, ..with(kinds) };
+        Command::Rbac {
+            kinds,
+            namespace,
+            watch_namespace,
+            enable_field_export_reconciler,
+            api_server_cidr,
+            aws_cidr,
+        } => {
+            let field_exports = enable_field_export_reconciler;
+            let settings = Settings { namespaces: watch_namespace, field_exports, ..with(kinds) };
             let mut objects = rbac(&settings, &namespace);
-            objects.push(network_policy(&namespace));
+            let egress = Egress { api_server: api_server_cidr, aws: aws_cidr };
+            objects.push(network_policy(&namespace, &egress));
             print(&objects)
         }
         Command::IamPolicy { kinds, account, region } => {
             let settings = Settings { region, ..with(kinds) };
             println!("{}", serde_json::to_string_pretty(&iam_policy(&settings, &account))?);
             Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(flags: &[&str]) -> anyhow::Result<Settings> {
+        let all = [&["orlop-aws", "run", "--aws-region", "eu-west-1"], flags].concat();
+        match Arguments::try_parse_from(all)?.command {
+            Command::Run(run) => run.settings(),
+            other => bail!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn flags_of_ack_are_understood() {
+        let flags = [
+            "--watch-selectors=team in (a,b)",
+            "--reconcile-resource-max-concurrent-syncs=Function=3",
+            "--reconcile-resource-resync-seconds=Table=60",
+            "--enable-field-export-reconciler=false",
+            "--feature-gates=ReadOnlyResources=false,IAMRoleSelector=true",
+            "--enable-carm=false",
+            "--enable-leader-election",
+            "--aws-endpoint-use-path-style",
+            "--deletion-policy=retain",
+            "--reconcile-resources=Function,Table",
+        ];
+        let settings = settings(&flags).expect("settings");
+        assert_eq!(settings.workers_of["Function"], 3);
+        assert_eq!(settings.resync_of["Table"], Duration::from_secs(60));
+        assert!(
+            settings.selector.matches_object(&serde_json::json!({"metadata": {"labels": {"team": "a"}}}))
+        );
+        assert!(!settings.selector.matches_object(&serde_json::json!({"metadata": {}})));
+        assert!(!settings.field_exports && settings.role_selectors && settings.retain);
+        assert!(!settings.gates.read_only && settings.gates.adoption);
+        assert_eq!(settings.kinds, ["Function", "Table"]);
+    }
+
+    #[test]
+    fn wrong_flags_are_refused() {
+        for flags in [
+            &["--watch-selectors=a in"][..],
+            &["--feature-gates=Nothing=true"],
+            &["--feature-gates=ReadOnlyResources"],
+            &["--enable-iam-role-selector"],
+            &["--reconcile-resource-max-concurrent-syncs=Function"],
+            &["--aws-endpoint-url=http://127.0.0.1"],
+            &["--deletion-policy=orphan"],
+        ] {
+            assert!(settings(flags).is_err(), "{flags:?}");
         }
     }
 }

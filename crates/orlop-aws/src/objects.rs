@@ -1,4 +1,4 @@
-//! Objects of the cluster as every reconciler treats them: status, finalizers, events, and notes between passes.
+//! Objects of the cluster as every reconciler treats them: status, finalizers, events, and state between passes.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -12,6 +12,7 @@ use orlop_controllers::runtime::Recorder;
 use serde_json::{Value, json};
 
 use crate::{
+    client::Priority,
     cluster::{Cluster, Resource, merge_patch, text},
     conditions::now,
     references::Target,
@@ -31,17 +32,19 @@ pub(crate) struct ObjectKey {
     pub(crate) name: String,
 }
 
-/// Notes about objects between passes. What is lost with the process costs a pass, nothing more.
+/// State of objects between passes. It is a cache: losing it costs a pass.
 #[derive(Debug, Default)]
-pub(crate) struct Memory {
+pub(crate) struct ReconcileState {
     failures: Mutex<HashMap<ObjectKey, u32>>,
+    /// Generation of each object as of its last pass that ended synced.
+    synced: Mutex<HashMap<ObjectKey, i64>>,
     /// Objects that refer to a target.
     dependents: Mutex<HashMap<Target, HashSet<ObjectKey>>>,
 }
 
-impl Memory {
+impl ReconcileState {
     /// Counts a failed pass. Returns the failures in a row.
-    pub(crate) fn fail(&self, key: &ObjectKey) -> u32 {
+    pub(crate) fn record_failure(&self, key: &ObjectKey) -> u32 {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         let count = failures.entry(key.clone()).or_default();
         *count = count.saturating_add(1);
@@ -53,19 +56,36 @@ impl Memory {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).get(key).copied().unwrap_or_default()
     }
 
-    pub(crate) fn succeed(&self, key: &ObjectKey) {
+    pub(crate) fn reset_failures(&self, key: &ObjectKey) {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
     }
 
-    pub(crate) fn depend(&self, key: &ObjectKey, targets: &[Target]) {
+    /// Records that a generation is synced.
+    pub(crate) fn set_synced(&self, key: &ObjectKey, object: &Value) {
+        self.synced.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), generation(object));
+    }
+
+    /// Returns the priority of a pass over an object, given that its status is synced. Another generation than the one
+    /// that was synced is a change; all others are a resync.
+    pub(crate) fn priority(&self, key: &ObjectKey, object: &Value, is_synced: bool) -> Priority {
+        let synced = self.synced.lock().unwrap_or_else(PoisonError::into_inner).get(key).copied();
+        let deleting = text(object, "/metadata/deletionTimestamp").is_some();
+        match is_synced && !deleting && synced.is_none_or(|synced| synced == generation(object)) {
+            true => Priority::Background,
+            false => Priority::Normal,
+        }
+    }
+
+    pub(crate) fn track_targets(&self, key: &ObjectKey, targets: &[Target]) {
         let mut dependents = self.dependents.lock().unwrap_or_else(PoisonError::into_inner);
         for target in targets {
             dependents.entry(target.clone()).or_default().insert(key.clone());
         }
     }
 
-    pub(crate) fn forget(&self, key: &ObjectKey) {
-        self.succeed(key);
+    pub(crate) fn remove(&self, key: &ObjectKey) {
+        self.reset_failures(key);
+        self.synced.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
         let mut dependents = self.dependents.lock().unwrap_or_else(PoisonError::into_inner);
         dependents.retain(|_, keys| {
             keys.remove(key);
@@ -159,6 +179,10 @@ pub(crate) fn deleted_for(object: &Value) -> Option<Duration> {
     let since = text(object, "/metadata/deletionTimestamp").and_then(Time::parse)?;
     let waited = Time::parse(&now())?.seconds_since(since);
     Some(Duration::from_secs(u64::try_from(waited).unwrap_or_default()))
+}
+
+fn generation(object: &Value) -> i64 {
+    object.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default()
 }
 
 /// Returns namespace and name of an object.

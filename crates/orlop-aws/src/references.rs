@@ -10,7 +10,7 @@ use crate::{
     cluster::{Cluster, Resource},
     conditions::{SYNCED, TERMINAL, status_of},
     fields::{Field, Leaf, Type},
-    kind::{About, Reference, at, group_of, set},
+    kind::{Descriptor, Reference, at, group_of, set},
     kinds,
 };
 
@@ -43,7 +43,7 @@ pub(crate) enum Unresolved {
 /// Returns the resource of a service's kind. Kinds of other controllers follow the usual plural.
 pub(crate) fn resource_of(service: &str, kind: &str) -> Resource {
     let plural = match kinds::find(service, kind) {
-        Some(known) => known.about().plural.to_owned(),
+        Some(known) => known.descriptor().plural.to_owned(),
         None => format!("{}s", kind.to_lowercase()),
     };
     Resource::new(&group_of(service), "v1alpha1", (kind, &plural), true)
@@ -52,13 +52,13 @@ pub(crate) fn resource_of(service: &str, kind: &str) -> Resource {
 /// Replaces references of a spec with the identifiers that they stand for.
 pub(crate) async fn resolve(
     cluster: &Cluster,
-    about: &About,
+    descriptor: &Descriptor,
     namespace: &str,
     cross_namespace: bool,
     spec: &mut Value,
     out: &mut Resolved,
 ) -> Result<(), Unresolved> {
-    for reference in about.references {
+    for reference in descriptor.references {
         let given = at(spec, reference.reference).cloned();
         let named = at(spec, reference.field).is_some();
         let pair = || format!("{},{}", title(reference.field), title(reference.reference));
@@ -162,16 +162,16 @@ fn title(path: &str) -> String {
 /// Reads the keys of Secrets that fields name.
 pub(crate) async fn secrets(
     cluster: &Cluster,
-    about: &About,
+    descriptor: &Descriptor,
     namespace: &str,
     spec: &Value,
 ) -> Result<BTreeMap<String, String>, Failure> {
     let mut values = BTreeMap::new();
     let resource = Resource::new("", "v1", ("Secret", "secrets"), true);
     let is_read = |field: &&Field| matches!(field.kind, Type::Leaf(Leaf::Secret)) && !field.ignored;
-    for field in about.spec.iter().filter(is_read) {
-        let Some(wanted) = spec.get(&field.name) else { continue };
-        let text = |name: &str| wanted.get(name).and_then(Value::as_str).unwrap_or_default();
+    for field in descriptor.spec.iter().filter(is_read) {
+        let Some(desired) = spec.get(&field.name) else { continue };
+        let text = |name: &str| desired.get(name).and_then(Value::as_str).unwrap_or_default();
         let space = if text("namespace").is_empty() { namespace } else { text("namespace") };
         let Some(secret) = cluster.get(&resource, space, text("name")).await? else {
             return Err(Failure::Terminal("kubernetes secret not found".to_owned()));

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use orlop_api::labels::Selector;
+
 /// Settings of the controllers. The defaults are ACK's where ACK has them.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -21,12 +23,20 @@ pub struct Settings {
     pub namespaces: Vec<String>,
     /// Keeps AWS resources when their objects are deleted.
     pub retain: bool,
-    /// Time between looks at AWS while nothing changes.
+    /// Resync period.
     pub resync: Duration,
     /// The same for single kinds.
     pub resync_of: BTreeMap<String, Duration>,
+    /// Labels of the objects to reconcile.
+    pub selector: Selector,
     /// Objects reconciled at once.
     pub workers: usize,
+    /// The same for single kinds.
+    pub workers_of: BTreeMap<String, usize>,
+    /// Reconciles FieldExports.
+    pub field_exports: bool,
+    /// Features that may be turned off.
+    pub gates: Gates,
     /// Tags of every resource, with placeholders such as `%K8S_NAMESPACE%`.
     pub tags: Vec<(String, String)>,
     /// Allows references to other namespaces.
@@ -52,6 +62,40 @@ pub struct Settings {
     pub environment: Option<BTreeMap<String, String>>,
 }
 
+/// Feature gates, under ACK's names. Here all are on unless they are turned off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gates {
+    /// `ResourceAdoption`: annotations `adoption-policy` and `adoption-fields`.
+    pub adoption: bool,
+    /// `ReadOnlyResources`: annotation `read-only`.
+    pub read_only: bool,
+    /// `TeamLevelCARM`: annotation `team-id` of namespaces.
+    pub team_roles: bool,
+    /// `ServiceLevelCARM`: keys `{service}.{id}` of role maps.
+    pub service_roles: bool,
+}
+
+impl Default for Gates {
+    fn default() -> Self {
+        Self { adoption: true, read_only: true, team_roles: true, service_roles: true }
+    }
+}
+
+impl Gates {
+    /// Sets a gate by its name; false if there is none of this name.
+    pub fn set(&mut self, name: &str, enabled: bool) -> bool {
+        let gate = match name {
+            "ResourceAdoption" => &mut self.adoption,
+            "ReadOnlyResources" => &mut self.read_only,
+            "TeamLevelCARM" => &mut self.team_roles,
+            "ServiceLevelCARM" => &mut self.service_roles,
+            _ => return false,
+        };
+        *gate = enabled;
+        true
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         let tag = |key: &str, value: &str| (key.to_owned(), value.to_owned());
@@ -66,7 +110,11 @@ impl Default for Settings {
             retain: false,
             resync: Duration::from_secs(10 * 3600),
             resync_of: BTreeMap::new(),
+            selector: Selector::everything(),
             workers: 16,
+            workers_of: BTreeMap::new(),
+            field_exports: true,
+            gates: Gates::default(),
             tags: vec![
                 tag("services.k8s.aws/controller-version", "%CONTROLLER_SERVICE%-%CONTROLLER_VERSION%"),
                 tag("services.k8s.aws/namespace", "%K8S_NAMESPACE%"),

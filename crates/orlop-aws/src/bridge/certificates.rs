@@ -1,5 +1,7 @@
 //! Certificates of ACM: which covers a name, and which is ours.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use serde_json::{Value, json};
 
 use super::work::OWNER_TAG;
@@ -8,7 +10,7 @@ use crate::{
     kinds::acm::list_certificates,
 };
 
-/// Most certificates that are looked at for one name.
+/// Maximum number of certificates described for one name.
 const CANDIDATES_MAX: usize = 100;
 
 /// A certificate.
@@ -57,6 +59,12 @@ impl Certificate {
         }
     }
 
+    /// True if the certificate is past `NotAfter`, whatever its status.
+    pub(super) fn is_expired(&self) -> bool {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        self.status == "EXPIRED" || (self.not_after > 0.0 && self.not_after <= now)
+    }
+
     /// True if the certificate is good for a name.
     pub(super) fn covers(&self, domain: &str) -> bool {
         self.names.iter().any(|name| covers(name, domain))
@@ -100,7 +108,9 @@ pub(super) async fn discover(aws: &Session, domain: &str) -> Result<Option<Certi
             all.push(found);
         }
     }
-    all.retain(|found| ["ISSUED", "PENDING_VALIDATION"].contains(&found.status.as_str()));
+    all.retain(|found| {
+        ["ISSUED", "PENDING_VALIDATION"].contains(&found.status.as_str()) && !found.is_expired()
+    });
     all.sort_by(|one, other| {
         preference(one, domain).partial_cmp(&preference(other, domain)).unwrap_or(std::cmp::Ordering::Equal)
     });
@@ -170,6 +180,18 @@ mod tests {
         assert!(!covers("*.example.com", "a.b.example.com"));
         assert!(covers("*.example.com", "*.example.com"));
         assert!(!covers("*.com", "*.example.com"));
+    }
+
+    #[test]
+    fn certificate_past_its_end_is_expired() {
+        let until = |not_after: Value| {
+            Certificate::of(
+                &json!({"Status": "ISSUED", "DomainName": "a.example.com", "NotAfter": not_after}),
+            )
+        };
+        assert!(until(json!(1_000_000_000)).is_expired());
+        assert!(!until(json!(9_000_000_000_i64)).is_expired());
+        assert!(!until(Value::Null).is_expired());
     }
 
     #[test]

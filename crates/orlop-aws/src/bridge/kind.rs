@@ -1,4 +1,4 @@
-//! A kind of the Bridge: what its file says about it.
+//! A kind of the Bridge, as declared by its file.
 
 use std::{fmt::Debug, sync::LazyLock, time::Duration};
 
@@ -12,16 +12,16 @@ use crate::{
     fields::{Field, custom_resource_definition, object_schema, parse},
 };
 
-/// Data about a kind.
+/// Static description of a kind.
 #[derive(Debug)]
-pub(crate) struct About {
+pub(crate) struct Descriptor {
     pub(crate) kind: &'static str,
     pub(crate) plural: &'static str,
     pub(crate) short_names: &'static [&'static str],
     /// Fields of `spec` and `status`, in the notation of [`fields`](crate::fields).
     pub(crate) spec: LazyLock<Vec<Field>>,
     pub(crate) status: LazyLock<Vec<Field>>,
-    /// Adds to the schema of `spec` what the notation cannot say: enums, defaults, CEL rules.
+    /// Adds to the schema of `spec` what the notation cannot express: enums, defaults, CEL rules.
     pub(crate) refine_schema: fn(&mut Value),
     /// Kinds of ACK that its phases create, and those that it refers to: service and kind.
     pub(crate) children: &'static [(&'static str, &'static str)],
@@ -32,7 +32,7 @@ pub(crate) struct About {
     pub(crate) columns: &'static [(&'static str, &'static str, &'static str)],
 }
 
-impl About {
+impl Descriptor {
     pub(crate) fn resource(&self, group: &str) -> Resource {
         Resource::new(group, "v1alpha1", (self.kind, self.plural), true)
     }
@@ -84,11 +84,11 @@ pub(crate) const DELETING: &str = "DELETING";
 pub(crate) enum Step {
     /// It holds; the next phase runs.
     Done { reason: &'static str, message: String },
-    /// AWS or a child is at it. `pending`: something outside is waited for.
+    /// AWS or a child is in progress. `pending`: an external event is awaited.
     Wait { after: Duration, reason: &'static str, message: String, pending: bool },
-    /// Something that it refers to is not there. Degraded after three passes.
+    /// A referenced object does not exist. Degraded after three passes.
     Missing { reason: &'static str, message: String },
-    /// Somebody must act first. Degraded at once.
+    /// A user must act first. Degraded at once.
     Refused { reason: &'static str, message: String },
 }
 
@@ -97,7 +97,7 @@ impl Step {
         Self::Done { reason, message: message.into() }
     }
 
-    /// Waits for a child or for AWS. The message gets the time of the next look.
+    /// Waits for a child or for AWS. The message includes the requeue delay.
     pub(crate) fn wait(seconds: u64, reason: &'static str, message: impl Into<String>) -> Self {
         let message = format!("{}; next check in {seconds} s", message.into());
         Self::Wait { after: Duration::from_secs(seconds), reason, message, pending: false }
@@ -126,7 +126,7 @@ pub(crate) enum Cleaned {
         after: Duration,
         message: String,
     },
-    /// Something is left on purpose; an event says so.
+    /// Something is retained on purpose; an event reports it.
     Left(String),
 }
 
@@ -149,24 +149,24 @@ pub(crate) trait Phases: Copy + Send + Sync + 'static {
 pub(crate) trait Workflow: Debug + Send + Sync + 'static {
     type Phase: Phases;
 
-    const ABOUT: &'static About;
+    const DESCRIPTOR: &'static Descriptor;
 
     /// Refuses specs that no phase could make sense of.
     fn check(_spec: &Value) -> std::result::Result<(), String> {
         Ok(())
     }
 
-    /// Makes a phase hold, or says what it waits for. It may run any number of times.
+    /// Makes a phase hold, or returns what it waits for. It is idempotent.
     async fn run_phase(phase: Self::Phase, work: &mut Work<'_>) -> Result<Step>;
 
-    /// Removes what a phase made. It may run any number of times.
+    /// Removes what a phase created. It is idempotent.
     async fn clean_phase(phase: Self::Phase, work: &mut Work<'_>) -> Result<Cleaned>;
 }
 
 /// A [`Workflow`] of any enum.
 #[async_trait]
 pub(crate) trait BridgeKind: Debug + Send + Sync {
-    fn about(&self) -> &'static About;
+    fn descriptor(&self) -> &'static Descriptor;
     fn phases(&self) -> Vec<Phase>;
     fn validate(&self, spec: &Value) -> std::result::Result<(), String>;
     async fn run(&self, phase: usize, work: &mut Work<'_>) -> Result<Step>;
@@ -175,8 +175,8 @@ pub(crate) trait BridgeKind: Debug + Send + Sync {
 
 #[async_trait]
 impl<W: Workflow> BridgeKind for W {
-    fn about(&self) -> &'static About {
-        W::ABOUT
+    fn descriptor(&self) -> &'static Descriptor {
+        W::DESCRIPTOR
     }
 
     fn phases(&self) -> Vec<Phase> {

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 
 use super::{
-    kind::{About, Cleaned, Phase, Phases, READY, Step, Workflow},
+    kind::{Cleaned, Descriptor, Phase, Phases, READY, Step, Workflow},
     work::{Child, Work, missing_field},
 };
 use crate::{
@@ -47,7 +47,7 @@ impl Phases for PermissionPhase {
     }
 }
 
-static ABOUT: About = About {
+static DESCRIPTOR: Descriptor = Descriptor {
     kind: "LambdaPermission",
     plural: "lambdapermissions",
     short_names: &["lperm"],
@@ -81,7 +81,7 @@ static ABOUT: About = About {
 impl Workflow for LambdaPermission {
     type Phase = PermissionPhase;
 
-    const ABOUT: &'static About = &ABOUT;
+    const DESCRIPTOR: &'static Descriptor = &DESCRIPTOR;
 
     fn check(spec: &Value) -> std::result::Result<(), String> {
         let mut ids: Vec<&str> = permissions(spec).filter_map(|item| item["statementId"].as_str()).collect();
@@ -145,7 +145,7 @@ fn function_of(work: &Work<'_>) -> Option<String> {
 }
 
 /// Statements that `spec` asks for, in the form of [`statement_of`], or the step that stands in their way.
-async fn wanted(work: &mut Work<'_>) -> Result<std::result::Result<Vec<Value>, Step>> {
+async fn desired_statements(work: &mut Work<'_>) -> Result<std::result::Result<Vec<Value>, Step>> {
     let mut out = Vec::new();
     let spec = work.spec_value("permissions").cloned().unwrap_or_default();
     for permission in spec.as_array().into_iter().flatten() {
@@ -202,65 +202,65 @@ enum Change<'a> {
 }
 
 /// Returns the next change: removals first, so that a changed statement has room.
-fn next_change<'a>(wanted: &'a [Value], noted: &[String], policy: &[Value]) -> Option<Change<'a>> {
+fn next_change<'a>(desired: &'a [Value], recorded: &[String], policy: &[Value]) -> Option<Change<'a>> {
     let current: Vec<(Value, bool)> =
         policy.iter().map(|statement| (statement_of(statement), statement["Effect"] == "Allow")).collect();
     let find = |id: &str| current.iter().find(|(statement, _)| id_of(statement) == id);
-    let is_wanted = |id: &str| wanted.iter().any(|statement| id_of(statement) == id);
-    let obsolete = noted.iter().find(|id| !is_wanted(id) && find(id).is_some()).cloned();
-    let different = wanted.iter().find(|wanted| {
-        find(id_of(wanted)).is_some_and(|(statement, allows)| statement != *wanted || !allows)
+    let is_desired = |id: &str| desired.iter().any(|statement| id_of(statement) == id);
+    let obsolete = recorded.iter().find(|id| !is_desired(id) && find(id).is_some()).cloned();
+    let different = desired.iter().find(|desired| {
+        find(id_of(desired)).is_some_and(|(statement, allows)| statement != *desired || !allows)
     });
-    let missing = wanted.iter().find(|wanted| find(id_of(wanted)).is_none());
+    let missing = desired.iter().find(|desired| find(id_of(desired)).is_none());
     obsolete
         .or_else(|| different.map(|statement| id_of(statement).to_owned()))
         .map(Change::Remove)
         .or_else(|| missing.map(Change::Add))
 }
 
-/// Returns the statement ids that status tells of.
-fn noted(work: &Work<'_>) -> Vec<String> {
+/// Returns the statement ids in status.
+fn recorded_ids(work: &Work<'_>) -> Vec<String> {
     let list = work.status["permissions"].as_array().into_iter().flatten();
     list.filter_map(|item| item["statementId"].as_str().map(str::to_owned)).collect()
 }
 
 async fn sync(work: &mut Work<'_>) -> Result<Step> {
-    let wanted = match wanted(work).await? {
-        Ok(wanted) => wanted,
+    let desired = match desired_statements(work).await? {
+        Ok(desired) => desired,
         Err(step) => return Ok(step),
     };
-    let noted = noted(work);
-    // Ids are written down before AWS hears of them: what a killed controller added is removed in the end.
-    if wanted.iter().any(|statement| !noted.iter().any(|id| id == id_of(statement))) {
+    let recorded = recorded_ids(work);
+    // Ids are written to status before AddPermission: what a killed controller added is removed in the end.
+    if desired.iter().any(|statement| !recorded.iter().any(|id| id == id_of(statement))) {
         let known = work.status["permissions"].as_array().cloned().unwrap_or_default();
-        let fresh = wanted.iter().filter(|statement| !noted.iter().any(|id| id == id_of(statement)));
+        let fresh = desired.iter().filter(|statement| !recorded.iter().any(|id| id == id_of(statement)));
         let fresh = fresh.map(|statement| json!({"statementId": id_of(statement), "status": "Pending"}));
         work.status["permissions"] = known.into_iter().chain(fresh.collect::<Vec<_>>()).collect();
         return Ok(Step::again("statements are about to be added"));
     }
     let Some(function) = function_of(work) else { return Err(missing_field("functionRef.functionName")) };
-    for _ in 0..2 * (wanted.len() + noted.len()) + 4 {
+    for _ in 0..2 * (desired.len() + recorded.len()) + 4 {
         let (policy, revision) = read_policy(work, &function).await?;
-        let changed = match next_change(&wanted, &noted, &policy) {
+        let changed = match next_change(&desired, &recorded, &policy) {
             None => {
-                let applied = wanted
+                let applied = desired
                     .iter()
                     .map(|statement| json!({"statementId": id_of(statement), "status": "Applied"}));
                 work.status["permissions"] = applied.collect();
-                return Ok(Step::done("Ready", format!("{} statements are in the policy", wanted.len())));
+                return Ok(Step::done("Ready", format!("{} statements are in the policy", desired.len())));
             }
             Some(Change::Remove(id)) => remove(work, &function, &id, revision.as_deref()).await,
             Some(Change::Add(statement)) => {
                 let added = add(work, &function, statement, revision.as_deref()).await;
                 if let Err(failure) = &added {
-                    note_failure(work, id_of(statement), failure);
+                    record_failure(work, id_of(statement), failure);
                 }
                 added
             }
         };
         match changed {
             Ok(()) => {}
-            // Somebody else changed the policy, or an earlier try did it after all: look again.
+            // The policy was changed concurrently, or an earlier attempt succeeded after all: read it again.
             Err(failure) if failure.is(&["PreconditionFailedException", "ResourceConflictException"]) => {}
             Err(failure) if failure.is(&["PolicyLengthExceededException"]) => {
                 let text = format!("the policy of {function} would be larger than 20 KB: {failure}");
@@ -272,7 +272,7 @@ async fn sync(work: &mut Work<'_>) -> Result<Step> {
     Err(Failure::Recoverable(format!("the policy of {function} keeps changing")))
 }
 
-fn note_failure(work: &mut Work<'_>, id: &str, failure: &Failure) {
+fn record_failure(work: &mut Work<'_>, id: &str, failure: &Failure) {
     for item in work.status["permissions"].as_array_mut().into_iter().flatten() {
         if item["statementId"] == id {
             *item = json!({"statementId": id, "status": "Failed", "message": failure.to_string()});
@@ -312,10 +312,10 @@ async fn remove(work: &Work<'_>, function: &str, id: &str, revision: Option<&str
     optional(removed, &[]).map(drop)
 }
 
-/// Removes the statements that status tells of. A function that is gone has none.
+/// Removes the statements in status. A function that is gone has none.
 async fn remove_all(work: &mut Work<'_>) -> Result<Cleaned> {
     let Some(function) = function_of(work) else { return Ok(Cleaned::Gone) };
-    let ids = noted(work);
+    let ids = recorded_ids(work);
     for _ in 0..2 * ids.len() + 2 {
         let (policy, revision) = read_policy(work, &function).await?;
         match next_change(&[], &ids, &policy) {
@@ -348,9 +348,9 @@ mod tests {
 
     #[test]
     fn foreign_statements_are_left_and_removals_come_first() {
-        let wanted = [statement_of(&statement("a", "arn:1")), statement_of(&statement("b", "arn:1"))];
-        let noted = ["a", "b", "old"].map(str::to_owned);
-        let next = |policy: &[Value]| describe(next_change(&wanted, &noted, policy));
+        let desired = [statement_of(&statement("a", "arn:1")), statement_of(&statement("b", "arn:1"))];
+        let recorded = ["a", "b", "old"].map(str::to_owned);
+        let next = |policy: &[Value]| describe(next_change(&desired, &recorded, policy));
         let foreign = statement("foreign", "arn:9");
         assert_eq!(next(&[foreign.clone(), statement("old", "arn:1")]), "remove old");
         assert_eq!(next(&[foreign.clone(), statement("a", "arn:2")]), "remove a");
@@ -360,9 +360,9 @@ mod tests {
 
     #[test]
     fn denying_statement_of_the_same_id_is_different() {
-        let wanted = [statement_of(&statement("a", "arn:1"))];
+        let desired = [statement_of(&statement("a", "arn:1"))];
         let mut denies = statement("a", "arn:1");
         denies["Effect"] = json!("Deny");
-        assert_eq!(describe(next_change(&wanted, &["a".to_owned()], &[denies])), "remove a");
+        assert_eq!(describe(next_change(&desired, &["a".to_owned()], &[denies])), "remove a");
     }
 }

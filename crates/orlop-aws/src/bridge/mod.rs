@@ -20,6 +20,7 @@ mod work;
 pub(crate) use kind::BridgeKind;
 pub(crate) use metrics::BridgeMetrics;
 pub(crate) use reconcile::Bridge;
+pub(crate) use work::CREATED_BY;
 
 /// Stands for the service in keys of the Bridge's objects.
 pub(crate) const SERVICE: &str = "bridge";
@@ -30,5 +31,5 @@ pub(crate) static KINDS: &[&dyn BridgeKind] =
 
 /// Finds a kind by its name.
 pub(crate) fn find(kind: &str) -> Option<&'static dyn BridgeKind> {
-    KINDS.iter().copied().find(|known| known.about().kind == kind)
+    KINDS.iter().copied().find(|known| known.descriptor().kind == kind)
 }

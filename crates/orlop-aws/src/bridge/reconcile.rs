@@ -19,11 +19,12 @@ use crate::{
     cluster::{Resource, text},
     conditions::{Conditions, after},
     objects::{
-        IGNORED_NAMESPACES, Memory, ObjectKey, Objects, REPORT_AFTER, deleted_for, has_finalizer, place,
+        IGNORED_NAMESPACES, ObjectKey, Objects, REPORT_AFTER, ReconcileState, deleted_for, has_finalizer,
+        place,
     },
 };
 
-/// Time between looks at AWS while all is well.
+/// Period of the drift check of a ready object.
 const DRIFT_CHECK: Duration = Duration::from_secs(300);
 /// Waits after something is missing, and after something that only a person can help with.
 const MISSING_RETRY: Duration = Duration::from_secs(30);
@@ -39,7 +40,7 @@ const DEGRADED: &str = "Degraded";
 pub(crate) struct Bridge {
     pub(crate) accounts: Arc<Accounts>,
     pub(crate) objects: Objects,
-    pub(crate) memory: Arc<Memory>,
+    pub(crate) state: Arc<ReconcileState>,
     pub(crate) metrics: BridgeMetrics,
 }
 
@@ -47,7 +48,7 @@ pub(crate) struct Bridge {
 enum Ended {
     /// Status is written, if it differs.
     Written(End),
-    /// Nothing is written: the failure may be over before anybody needs to know.
+    /// Nothing is written: the failure may be transient.
     Silent(Duration),
     /// Nothing is left of a deleted object.
     Cleaned,
@@ -93,7 +94,7 @@ impl Bridge {
         let started = Instant::now();
         let ended = self.pass(kind, key).await;
         let outcome = ended.as_ref().map_or("error", |(_, outcome)| outcome);
-        self.metrics.observe(kind.about().kind, outcome, started.elapsed());
+        self.metrics.observe(kind.descriptor().kind, outcome, started.elapsed());
         ended.map(|(action, _)| action)
     }
 
@@ -102,19 +103,19 @@ impl Bridge {
         kind: &'static dyn BridgeKind,
         key: &ObjectKey,
     ) -> orlop_client::Result<(Action, &'static str)> {
-        let (about, settings) = (kind.about(), &self.accounts.settings);
-        let resource = about.resource(&settings.bridge_group);
+        let (descriptor, settings) = (kind.descriptor(), &self.accounts.settings);
+        let resource = descriptor.resource(&settings.bridge_group);
         let found = self.accounts.cluster.get(&resource, &key.namespace, &key.name).await?;
         let Some(mut object) = found.filter(|_| !IGNORED_NAMESPACES.contains(&key.namespace.as_str())) else {
-            self.memory.forget(key);
+            self.state.remove(key);
             return Ok((Action::Done, "gone"));
         };
-        self.accounts.learn_namespace(&key.namespace).await?;
-        let finalizer = about.finalizer(&settings.bridge_group);
+        self.accounts.load_namespace(&key.namespace).await?;
+        let finalizer = descriptor.finalizer(&settings.bridge_group);
         let deleting = text(&object, "/metadata/deletionTimestamp").is_some();
         let managed = has_finalizer(&object, &finalizer);
         if deleting && !managed {
-            self.memory.forget(key);
+            self.state.remove(key);
             return Ok((Action::Done, "gone"));
         }
         if deleting && self.accounts.retains(super::SERVICE, &object) {
@@ -122,7 +123,7 @@ impl Bridge {
             return Ok((Action::Done, "deleted"));
         }
         if !managed {
-            // Before AWS hears of the object.
+            // Before the first call of AWS.
             object = self.objects.add_finalizer(&resource, &object, &finalizer).await?;
         }
         let mut status = object.get("status").cloned().unwrap_or_else(|| json!({}));
@@ -130,15 +131,18 @@ impl Bridge {
             fields.retain(|name, _| !["conditions", "nextRetryTime"].contains(&name.as_str()));
         }
         let session =
-            self.accounts.session(&object, super::SERVICE, &settings.bridge_group, about.kind).await;
-        let session = session.map(|chosen| chosen.session.for_bridge());
+            self.accounts.session(&object, super::SERVICE, &settings.bridge_group, descriptor.kind).await;
+        let observed = object.pointer("/status/observedGeneration");
+        let is_ready = status["ready"] == true && observed == object.pointer("/metadata/generation");
+        let priority = self.state.priority(key, &object, is_ready);
+        let session = session.map(|chosen| chosen.session.for_bridge().with_priority(priority));
         let ended = match (session, deleting) {
             (Ok(session), false) => self.run(kind, key, &session, &object, &mut status).await,
             (Ok(session), true) => self.clean(kind, key, &session, &object, &mut status).await,
             (Err(failure), false) => {
                 self.failed(&kind.phases(), key, &object, 0, Conditions::default(), &failure)
             }
-            (Err(failure), true) => self.not_cleaned(kind, key, &object, vec![(about.kind, failure)]),
+            (Err(failure), true) => self.not_cleaned(kind, key, &object, vec![(descriptor.kind, failure)]),
         };
         match ended {
             Ended::Written(end) => {
@@ -148,7 +152,7 @@ impl Bridge {
             Ended::Silent(wait) => Ok((Action::After(wait), "error")),
             Ended::Cleaned => {
                 self.objects.remove_finalizer(&resource, &object, &finalizer).await?;
-                self.memory.forget(key);
+                self.state.remove(key);
                 Ok((Action::Done, "deleted"))
             }
         }
@@ -217,7 +221,7 @@ impl Bridge {
             let step = match kind.run(number, &mut work).await {
                 Ok(step) => step,
                 Err(failure) => {
-                    self.memory.depend(key, &work.targets);
+                    self.state.track_targets(key, &work.targets);
                     *status = work.status;
                     return self.failed(&phases, key, object, number, conditions, &failure);
                 }
@@ -264,7 +268,7 @@ impl Bridge {
                 break;
             }
         }
-        self.memory.depend(key, &work.targets);
+        self.state.track_targets(key, &work.targets);
         *status = work.status;
         Ended::Written(self.end(key, object, &phases, at, state, conditions, progress))
     }
@@ -305,7 +309,7 @@ impl Bridge {
         }
         let (degraded, ready, reason, message, wait, retry) = match progress {
             Progress::Ready => {
-                self.memory.succeed(key);
+                self.state.reset_failures(key);
                 if text(object, "/status/phase") != Some(READY) {
                     self.objects.event(object, false, "Ready", "All resources ready");
                 }
@@ -314,15 +318,15 @@ impl Bridge {
                 (false, "True", "Ready", "All resources ready".to_owned(), settings.wait(after), false)
             }
             Progress::Moving { after, reason, message } => {
-                self.memory.succeed(key);
+                self.state.reset_failures(key);
                 (false, "False", reason, message, settings.wait(after), false)
             }
             Progress::Missing { reason, message } => {
-                let degraded = self.memory.fail(key) >= REPORT_AFTER;
+                let degraded = self.state.record_failure(key) >= REPORT_AFTER;
                 (degraded, "False", reason, message, settings.wait(MISSING_RETRY), false)
             }
             Progress::Refused { reason, message } => {
-                self.memory.succeed(key);
+                self.state.reset_failures(key);
                 (true, "False", reason, message, settings.wait(REFUSED_RETRY), true)
             }
         };
@@ -376,9 +380,9 @@ impl Bridge {
     }
 
     /// Ends a pass in which AWS or the API server did not answer. What was known of the phases stands; after some tries
-    /// Degraded says that it cannot be checked.
+    /// Degraded reports that it cannot be checked.
     fn unreachable(&self, key: &ObjectKey, object: &Value, failure: &Failure, message: &str) -> Ended {
-        let failures = self.memory.fail(key);
+        let failures = self.state.record_failure(key);
         let wait = self.accounts.settings.backoff(failures - 1);
         let wait = wait.max(failure.retry_after().unwrap_or_default());
         if failure.is_throttled() {
@@ -415,7 +419,7 @@ impl Bridge {
             owner: self.owner(object),
             targets: Vec::new(),
         };
-        let tried = self.memory.failures(key);
+        let tried = self.state.failures(key);
         let (mut failures, mut waiting, mut left) = (Vec::new(), None, Vec::new());
         for number in (0..phases.len()).rev() {
             match kind.clean(number, &mut work).await {
@@ -434,7 +438,7 @@ impl Bridge {
                 }
             }
         }
-        self.memory.depend(key, &work.targets);
+        self.state.track_targets(key, &work.targets);
         *status = work.status;
         for text in left {
             self.left_behind(object, &text);
@@ -455,7 +459,7 @@ impl Bridge {
         Ended::Written(self.deleting(object, "InProgress", &message, false, wait))
     }
 
-    /// Ends a pass whose clean-up failed: tries again for a bounded time, then lets go and says what is left.
+    /// Ends a pass whose clean-up failed: retries for a bounded time, then removes the finalizer and reports what is left.
     fn not_cleaned(
         &self,
         kind: &'static dyn BridgeKind,
@@ -463,7 +467,7 @@ impl Bridge {
         object: &Value,
         failures: Vec<(&'static str, Failure)>,
     ) -> Ended {
-        let tries = self.memory.fail(key);
+        let tries = self.state.record_failure(key);
         let denied = failures.iter().all(|(_, failure)| failure.is_denied());
         let texts = failures.iter().map(|(what, failure)| format!("{what}: {}", failure.long()));
         let message = texts.collect::<Vec<_>>().join("; ");
@@ -472,7 +476,7 @@ impl Bridge {
             return Ended::Cleaned;
         }
         tracing::warn!(
-            kind = kind.about().kind,
+            kind = kind.descriptor().kind,
             namespace = key.namespace,
             name = key.name,
             message,

@@ -68,16 +68,16 @@ pub(super) enum Ensured {
 pub(super) async fn ensure(
     aws: &Session,
     zone: &str,
-    wanted: &[Record],
+    desired: &[Record],
     ours: impl Fn(&Record) -> bool,
 ) -> Result<Ensured> {
-    let Some(first) = wanted.first() else { return Ok(Ensured::Same) };
+    let Some(first) = desired.first() else { return Ok(Ensured::Same) };
     let found = list_records(aws, zone, Some(&first.name)).await?;
     let missing: Vec<&Record> =
-        wanted.iter().filter(|wanted| !found.iter().any(|found| same(wanted, found))).collect();
+        desired.iter().filter(|desired| !found.iter().any(|found| same(desired, found))).collect();
     let in_the_way: Vec<&Record> = found
         .iter()
-        .filter(|found| !wanted.iter().any(|wanted| same(wanted, found)) && clashes(wanted, found))
+        .filter(|found| !desired.iter().any(|desired| same(desired, found)) && clashes(desired, found))
         .collect();
     if missing.is_empty() && in_the_way.is_empty() {
         return Ok(Ensured::Same);
@@ -86,7 +86,7 @@ pub(super) async fn ensure(
         let text = format!("{} {} {} exists", foreign.name, foreign.kind, value_of(foreign));
         return Ok(Ensured::Conflict(text));
     }
-    let replaced = |record: &Record| wanted.iter().any(|wanted| same_set(wanted, record));
+    let replaced = |record: &Record| desired.iter().any(|desired| same_set(desired, record));
     let deleted = in_the_way.into_iter().filter(|record| !replaced(record));
     let mut changes: Vec<(&str, Record)> = deleted.map(|record| ("DELETE", record.clone())).collect();
     changes.extend(missing.into_iter().map(|record| ("UPSERT", record.clone())));
@@ -162,8 +162,10 @@ fn same(one: &Record, other: &Record) -> bool {
 }
 
 /// True if a record cannot stand beside the wanted ones: a CNAME stands alone.
-fn clashes(wanted: &[Record], found: &Record) -> bool {
-    wanted.iter().any(|wanted| wanted.kind == "CNAME" || found.kind == "CNAME" || wanted.kind == found.kind)
+fn clashes(desired: &[Record], found: &Record) -> bool {
+    desired
+        .iter()
+        .any(|desired| desired.kind == "CNAME" || found.kind == "CNAME" || desired.kind == found.kind)
 }
 
 /// A name that should lead somewhere. `spec.dnsConfig` and `status.dnsRecord` of its object are this module's.
@@ -172,11 +174,11 @@ pub(super) struct Site {
     pub(super) target: String,
     /// Zone of the target, for an alias at the apex.
     pub(super) alias_zone: Option<String>,
-    /// True for targets that only an earlier life of the object can have written.
+    /// True for targets that only an earlier object of this name can have written.
     pub(super) is_stale: Box<dyn Fn(&str) -> bool + Send + Sync>,
 }
 
-/// Time between looks at a change of a zone.
+/// Requeue delay while a change is PENDING.
 const CHANGE_SECONDS: u64 = 15;
 
 /// Makes a name lead to its target: a CNAME, or aliases at the apex of a zone.
@@ -184,7 +186,7 @@ pub(super) async fn run_site(work: &mut Work<'_>, site: Site) -> Result<Step> {
     let given = work.spec("dnsConfig.hostedZoneID").map(str::to_owned);
     let noted = work.status("dnsRecord.hostedZoneID").map(str::to_owned);
     let is_alias = work.status("dnsRecord.type").map(|kind| kind != "CNAME");
-    // A zone that was found once is not looked for again, unless it is gone.
+    // A zone that was found once is not listed again, unless it is gone.
     let zone = match (&given, noted, is_alias) {
         (Some(given), Some(noted), Some(is_alias)) if bare(given) == noted => Some((noted, is_alias)),
         (None, Some(noted), Some(is_alias)) => Some((noted, is_alias)),
@@ -209,7 +211,7 @@ pub(super) async fn run_site(work: &mut Work<'_>, site: Site) -> Result<Step> {
         }
     };
     let ttl = work.spec_value("dnsConfig.ttl").and_then(Value::as_i64).unwrap_or(300);
-    let wanted = match (is_alias, &site.alias_zone) {
+    let desired = match (is_alias, &site.alias_zone) {
         (false, _) => vec![cname(&site.name, &site.target, ttl)],
         (true, Some(target_zone)) => aliases(&site.name, &site.target, target_zone),
         (true, None) => {
@@ -224,7 +226,7 @@ pub(super) async fn run_site(work: &mut Work<'_>, site: Site) -> Result<Step> {
         let value = value_of(record);
         overwrite || previous.as_ref() == Some(&value) || (site.is_stale)(&value)
     };
-    let ensured = match ensure(work.aws, &zone, &wanted, ours).await {
+    let ensured = match ensure(work.aws, &zone, &desired, ours).await {
         Err(failure) if failure.is(&["NoSuchHostedZone"]) => {
             work.status["dnsRecord"] = Value::Null;
             return Ok(Step::refused("HostedZoneNotFound", format!("hosted zone not found: {zone}")));

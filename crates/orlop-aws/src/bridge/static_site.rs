@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 
 use super::{
-    kind::{About, Cleaned, Phase, Phases, READY, Step, Workflow},
+    kind::{Cleaned, Descriptor, Phase, Phases, READY, Step, Workflow},
     records::{Site, clean_site, run_site},
     work::{Child, OWNER_TAG, Work, child_name, explain, status},
 };
@@ -47,7 +47,7 @@ impl Phases for SitePhase {
     }
 }
 
-static ABOUT: About = About {
+static DESCRIPTOR: Descriptor = Descriptor {
     kind: "StaticSite",
     plural: "staticsites",
     short_names: &[],
@@ -87,7 +87,7 @@ static ABOUT: About = About {
 impl Workflow for StaticSite {
     type Phase = SitePhase;
 
-    const ABOUT: &'static About = &ABOUT;
+    const DESCRIPTOR: &'static Descriptor = &DESCRIPTOR;
 
     async fn run_phase(phase: SitePhase, work: &mut Work<'_>) -> Result<Step> {
         match phase {

@@ -11,11 +11,11 @@ use crate::{
     references::{Target, resource_of},
 };
 
-/// Tag with the object that a resource was made for. Unlike a UID it outlives the object: what an earlier life of it left
+/// Tag with the object that a resource was created for. Unlike a UID it outlives the object: what an earlier one left
 /// behind is recognized as its own.
 pub(super) const OWNER_TAG: &str = "services.k8s.aws/bridge-owner";
 /// Label of children.
-const CREATED_BY: (&str, &str) = ("app.kubernetes.io/created-by", "ack-bridge");
+pub(crate) const CREATED_BY: (&str, &str) = ("app.kubernetes.io/created-by", "ack-bridge");
 const ADOPTION: [&str; 2] = ["services.k8s.aws/adoption-policy", "services.k8s.aws/adoption-fields"];
 const REGION: &str = "services.k8s.aws/region";
 
@@ -136,20 +136,20 @@ impl Work<'_> {
         }
         let field = |pointer: &str| text(self.object, pointer).unwrap_or_default();
         let resource = resource_of(of.0, of.1);
-        let wanted = json!({"apiVersion": resource.api_version(), "kind": of.1,
+        let desired = json!({"apiVersion": resource.api_version(), "kind": of.1,
             "metadata": {"name": name, "namespace": namespace, "labels": {CREATED_BY.0: CREATED_BY.1}, "annotations": annotations,
                 "ownerReferences": [{"apiVersion": field("/apiVersion"), "kind": field("/kind"),
                     "name": field("/metadata/name"), "uid": self.uid(), "controller": true, "blockOwnerDeletion": true}]},
             "spec": spec});
         if let Some(found) = existing
-            && includes(&found, &wanted)
+            && includes(&found, &desired)
         {
             return Ok(Child::Is(found));
         }
-        Ok(Child::Is(self.cluster.apply(&resource, (&namespace, name), &wanted).await?))
+        Ok(Child::Is(self.cluster.apply(&resource, (&namespace, name), &desired).await?))
     }
 
-    /// Deletes a child; AWS keeps its resource. True once it is gone.
+    /// Deletes a child and retains its AWS resource. True once it is gone.
     pub(super) async fn delete_child(&mut self, of: (&str, &str), name: &str) -> Result<bool> {
         let Some(child) = self.child(of, name).await? else { return Ok(true) };
         if text(&child, "/metadata/deletionTimestamp").is_none() {
@@ -169,7 +169,7 @@ impl Work<'_> {
     ) -> Result<Step> {
         let kind = of.1;
         if status(child, SYNCED) == Some("True") {
-            // Somebody deleted it behind ACK's back, which may not look for hours: a new child makes a new one.
+            // It was deleted out of band, which ACK's resync may see hours later: a new child creates a new one.
             self.delete_child(of, name).await?;
             let text = format!("{kind} {name} is gone from AWS and will be created again");
             return Ok(Step::wait(1, "Creating", text));
@@ -220,16 +220,16 @@ pub(super) fn explain(object: &Value) -> String {
 }
 
 /// True if a value has every field of another, with its value.
-fn includes(found: &Value, wanted: &Value) -> bool {
-    match (found, wanted) {
-        (Value::Object(found), Value::Object(wanted)) => {
-            wanted.iter().all(|(key, value)| found.get(key).is_some_and(|known| includes(known, value)))
+fn includes(found: &Value, desired: &Value) -> bool {
+    match (found, desired) {
+        (Value::Object(found), Value::Object(desired)) => {
+            desired.iter().all(|(key, value)| found.get(key).is_some_and(|known| includes(known, value)))
         }
-        (Value::Array(found), Value::Array(wanted)) => {
-            found.len() == wanted.len()
-                && found.iter().zip(wanted).all(|(found, wanted)| includes(found, wanted))
+        (Value::Array(found), Value::Array(desired)) => {
+            found.len() == desired.len()
+                && found.iter().zip(desired).all(|(found, desired)| includes(found, desired))
         }
-        (found, wanted) => found == wanted,
+        (found, desired) => found == desired,
     }
 }
 

@@ -89,7 +89,7 @@ pub(crate) enum Found {
     Call(StsCall),
 }
 
-/// The environment that the chain looks at. Tests give their own.
+/// Environment variables of the credential chain. Tests inject their own.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Environment(HashMap<String, String>);
 
@@ -128,7 +128,7 @@ impl Chain {
         cache.get(&role.map(str::to_owned)).filter(|cached| cached.is_fresh()).cloned()
     }
 
-    pub(crate) async fn keep(&self, role: Option<&str>, credentials: &Credentials) {
+    pub(crate) async fn cache(&self, role: Option<&str>, credentials: &Credentials) {
         self.cache.lock().await.insert(role.map(str::to_owned), credentials.clone());
     }
 

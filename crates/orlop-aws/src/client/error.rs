@@ -37,7 +37,7 @@ pub(crate) enum Failure {
     /// Only a change of the object can help.
     #[error("{0}")]
     Terminal(String),
-    /// Something must happen first; it is looked at again after a time.
+    /// A precondition is not met yet; requeue after a time.
     #[error("{message}")]
     Wait { after: Duration, message: String },
     /// The role of an object is not known yet.
@@ -176,7 +176,7 @@ impl Failure {
     }
 }
 
-/// Reads `None` from an answer that says that something is not there.
+/// Maps not-found errors to `None`.
 pub(crate) fn optional<T>(result: Result<T>, absent: &[&str]) -> Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),

@@ -4,6 +4,7 @@
 //! line: its service, its name, its path or parameters. There is no code for an operation beside that line, which is
 //! why this is not the SDK (decision 0092).
 
+mod batch;
 mod credentials;
 mod error;
 mod limits;
@@ -21,10 +22,13 @@ use std::{
 use base64::Engine as _;
 use serde_json::{Value, json};
 
+use batch::Batches;
+pub(crate) use batch::{BatchCall, BatchItem, BatchLimits};
 pub(crate) use credentials::Environment;
 use credentials::{Chain, Credentials, Found, StsCall};
 pub(crate) use error::{ApiError, Class, Failure, Result, optional};
 use limits::Limits;
+pub(crate) use limits::Priority;
 pub(crate) use metrics::CallMetrics;
 use service::Protocol;
 pub(crate) use service::{ACM, APIGATEWAYV2, DYNAMODB, IAM, LAMBDA, ROUTE53, S3, STS, Service};
@@ -57,6 +61,7 @@ pub(crate) struct Client {
     transport: Arc<Transport>,
     chain: Chain,
     limits: Limits,
+    batches: Batches,
     calls: Mutex<Calls>,
     metrics: CallMetrics,
     /// Account and partition of each role, and of the process itself.
@@ -75,6 +80,7 @@ pub(crate) struct Session {
     user_agent: String,
     /// Calls are the Bridge's own, not a kind's of ACK.
     of_bridge: bool,
+    priority: Priority,
 }
 
 /// A request of any protocol.
@@ -103,6 +109,7 @@ impl Client {
             settings,
             environment,
             transport,
+            batches: Batches::default(),
             calls: Mutex::default(),
             metrics,
             identities: Mutex::default(),
@@ -131,6 +138,7 @@ impl Client {
             endpoint: endpoint.map(str::to_owned),
             user_agent,
             of_bridge: false,
+            priority: Priority::Normal,
         };
         let known = role.map(str::to_owned);
         let identity = self.identities.lock().unwrap_or_else(PoisonError::into_inner).get(&known).cloned();
@@ -183,6 +191,11 @@ impl Session {
     /// Returns the session for calls of the Bridge's own.
     pub(crate) fn for_bridge(self) -> Self {
         Self { of_bridge: true, ..self }
+    }
+
+    /// Returns the session for calls of a priority.
+    pub(crate) fn with_priority(self, priority: Priority) -> Self {
+        Self { priority, ..self }
     }
 
     /// Calls a service with JSON bodies and an operation for each path.
@@ -297,6 +310,20 @@ impl Session {
         self.send(Call { service, operation, method, path: path.to_owned(), query, headers, body }).await
     }
 
+    /// Calls with an item, together with the items of others that wait for a call of the same `key`.
+    pub(crate) async fn batched(
+        &self,
+        key: &str,
+        limits: BatchLimits,
+        item: BatchItem,
+        call: BatchCall<'_>,
+    ) -> Result<String> {
+        // Calls of one key are made with the session of any of them.
+        let Self { account, role, endpoint, of_bridge, .. } = self;
+        let key = format!("{account} {role:?} {endpoint:?} {of_bridge} {key}");
+        self.client.batches.call(key, limits, item, call).await
+    }
+
     /// Calls a service with XML bodies and headers of its own. Returns a header of the answer.
     pub(crate) async fn xml_header(
         &self,
@@ -305,10 +332,10 @@ impl Session {
         (method, path, query): (&'static str, &str, &[(&str, &str)]),
         headers: Vec<(String, String)>,
         body: Option<String>,
-        wanted: &str,
+        desired: &str,
     ) -> Result<Option<String>> {
         let answer = self.xml_with(service, operation, method, path, query, headers, body).await?;
-        Ok(answer.header(wanted).map(str::to_owned))
+        Ok(answer.header(desired).map(str::to_owned))
     }
 
     async fn credentials(&self) -> Result<Credentials> {
@@ -323,7 +350,7 @@ impl Session {
                     Found::Credentials(credentials) => credentials,
                     Found::Call(call) => self.call_sts(call).await?,
                 };
-                chain.keep(None, &found).await;
+                chain.cache(None, &found).await;
                 found
             }
         };
@@ -331,7 +358,7 @@ impl Session {
         let parameters = json!({"RoleArn": role, "RoleSessionName": "orlop-aws"});
         let call = StsCall { operation: "AssumeRole", parameters, signer: Some(base) };
         let assumed = self.call_sts(call).await?;
-        chain.keep(Some(role), &assumed).await;
+        chain.cache(Some(role), &assumed).await;
         Ok(assumed)
     }
 
@@ -362,7 +389,8 @@ impl Session {
 
     async fn send_as(&self, call: &Call<'_>, signer: Option<&Credentials>) -> Result<Answer> {
         let client = &self.client;
-        client.limits.acquire(&self.account, &self.region, call.service, call.operation).await;
+        let (service, operation) = (call.service, call.operation);
+        client.limits.acquire(&self.account, &self.region, service, operation, self.priority).await;
         let endpoint = client.endpoint(call.service, &self.region, self.endpoint.as_deref());
         let host = endpoint.split_once("://").map_or(endpoint.as_str(), |(_, host)| host).to_owned();
         let query: Vec<String> =

@@ -118,32 +118,50 @@ pub(crate) static STS: Service = Service {
 pub(crate) struct Limit {
     pub(crate) class: &'static str,
     pub(crate) interval: Duration,
-    pub(crate) burst: u32,
+    /// Calls that AWS documents for a second.
+    per_second: f64,
+    /// The burst that AWS documents, if it does.
+    burst: Option<u32>,
 }
 
 /// Share of AWS' documented limits that is used: other clients of the account need some too.
 const SHARE: f64 = 0.7;
 
+impl Limit {
+    /// Returns how many calls may come at once. Where AWS documents no burst it is so many that, with those that the rate
+    /// adds within a second, no second has more than AWS documents.
+    pub(crate) fn burst(&self, scale: f64) -> u32 {
+        let burst = match self.burst {
+            Some(burst) => (f64::from(burst) - self.per_second).max(1.0) * scale * SHARE,
+            None => {
+                let limit = self.per_second * scale;
+                limit.floor() - (limit * SHARE).floor()
+            }
+        };
+        (burst as u32).max(1)
+    }
+}
+
 impl Service {
     /// Returns the limit of an operation. Where AWS publishes none, a modest one holds.
     pub(crate) fn limit(&self, operation: &'static str) -> Limit {
         let (class, per_second, burst) = match (self.name, operation) {
-            ("lambda", "GetFunction") => ("get", 100.0, 50),
-            ("lambda", "GetPolicy") => ("policy", 15.0, 10),
-            ("lambda", _) => ("control", 15.0, 10),
-            ("apigatewayv2", "CreateDomainName") => ("domain", 1.0 / 30.0, 1),
-            ("apigatewayv2", _) => ("control", 10.0, 28),
-            ("acm", "ListCertificates" | "ImportCertificate") => (operation, 1.0, 1),
+            ("lambda", "GetFunction") => ("get", 100.0, None),
+            ("lambda", "GetPolicy") => ("policy", 15.0, None),
+            ("lambda", _) => ("control", 15.0, None),
+            ("apigatewayv2", "CreateDomainName") => ("domain", 1.0 / 30.0, None),
+            ("apigatewayv2", _) => ("control", 10.0, Some(40)),
+            ("acm", "ListCertificates" | "ImportCertificate") => (operation, 1.0, None),
             ("acm", "DescribeCertificate" | "DeleteCertificate" | "ListTagsForCertificate") => {
-                (operation, 10.0, 7)
+                (operation, 10.0, None)
             }
-            ("acm", _) => (operation, 5.0, 3),
-            ("route53", _) => ("all", 5.0, 4),
-            ("dynamodb", _) => ("control", 2500.0, 500),
-            ("iam", _) => ("control", 15.0, 20),
-            ("s3", _) => ("control", 50.0, 50),
-            _ => ("all", 20.0, 20),
+            ("acm", _) => (operation, 5.0, None),
+            ("route53", _) => ("all", 5.0, None),
+            ("dynamodb", _) => ("control", 2500.0, None),
+            ("iam", _) => ("control", 15.0, Some(30)),
+            ("s3", _) => ("control", 50.0, Some(100)),
+            _ => ("all", 20.0, Some(40)),
         };
-        Limit { class, interval: Duration::from_secs_f64(1.0 / (per_second * SHARE)), burst }
+        Limit { class, interval: Duration::from_secs_f64(1.0 / (per_second * SHARE)), per_second, burst }
     }
 }

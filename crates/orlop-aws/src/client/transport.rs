@@ -97,7 +97,7 @@ impl Transport {
     }
 }
 
-/// Returns an error with its causes, which say what really happened.
+/// Returns an error with its chain of sources.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -15,7 +15,7 @@ pub(crate) struct Difference {
 
 /// Compares what is desired with what is observed.
 ///
-/// A field that is desired must be observed as it is. One that is not desired counts only if the notation says what
+/// A field that is desired must be observed as it is. One that is not desired counts only if the notation defines what
 /// absence means; otherwise AWS' default stands.
 pub(crate) fn compare(fields: &[Field], desired: &Value, observed: &Value) -> Vec<Difference> {
     let mut out = Vec::new();
@@ -36,7 +36,7 @@ fn compare_field(field: &Field, desired: &Value, observed: &Value, path: &str, o
         (Type::Object(fields), Value::Object(_), seen) => {
             let empty = Value::Object(Map::new());
             let seen = if seen.is_object() { seen } else { &empty };
-            // An object that exists and one that does not differ, even if no field says so.
+            // An object that exists and one that does not differ, even if no field does.
             let before = out.len();
             for inner in fields.iter().filter(|inner| !inner.is_reference() && !inner.ignored) {
                 compare_field(inner, &wanted, seen, &format!("{path}.{}", inner.name), out);
@@ -52,7 +52,7 @@ fn compare_field(field: &Field, desired: &Value, observed: &Value, path: &str, o
 }
 
 impl Field {
-    /// Returns the value that absence stands for, if the notation says so.
+    /// Returns the value that absence stands for, if the notation defines one.
     pub(crate) fn absent_value(&self) -> Option<Value> {
         self.absent.as_ref().map(|absent| match absent {
             Value::Null => zero(&self.kind),
@@ -90,7 +90,7 @@ fn equal(kind: &Type, unordered: bool, wanted: &Value, seen: &Value) -> bool {
                 return false;
             }
             let strings = matches!(**item, Type::Leaf(_));
-            // Lists of strings are sets, as are tags and what the notation says.
+            // Lists of strings are sets, as are tags and fields that the notation marks.
             let tags = wanted.iter().all(|item| item.get("key").is_some() && item.get("value").is_some());
             if !(unordered || strings || tags) {
                 return wanted.iter().zip(seen).all(|(one, other)| equal(item, false, one, other));

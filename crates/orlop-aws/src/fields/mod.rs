@@ -124,8 +124,8 @@ impl Parser<'_> {
         self.text.get(self.at).copied()
     }
 
-    fn take(&mut self, wanted: char) -> bool {
-        let found = self.peek() == Some(wanted);
+    fn take(&mut self, desired: char) -> bool {
+        let found = self.peek() == Some(desired);
         self.at += usize::from(found);
         found
     }

@@ -11,7 +11,7 @@ use crate::{
     client::{ACM, Failure, Result, Session, optional},
     fields::{Case, Difference, from_json, parse, to_json},
     kind::{
-        About, Deletion, Export, Kind, Object, Observed, Reference, Tags, UID_TAG, aws_tags, differs,
+        Deletion, Descriptor, Export, Kind, Object, Observed, Reference, Tags, UID_TAG, aws_tags, differs,
         tag_changes, tags_of,
     },
 };
@@ -19,7 +19,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Certificate;
 
-static ABOUT: About = About {
+static DESCRIPTOR: Descriptor = Descriptor {
     service: &ACM,
     kind: "Certificate",
     plural: "certificates",
@@ -63,7 +63,7 @@ static ABOUT: About = About {
         "TooManyTagsException",
         "InvalidArnException",
     ],
-    late: &["keyAlgorithm", "options"],
+    late: &["keyAlgorithm?", "options?"],
     tags: Tags::List("tags"),
     resync: Some(Duration::from_secs(60)),
     actions: &[
@@ -92,8 +92,8 @@ fn is_import(object: &Object) -> bool {
 
 #[async_trait]
 impl Kind for Certificate {
-    fn about(&self) -> &'static About {
-        &ABOUT
+    fn descriptor(&self) -> &'static Descriptor {
+        &DESCRIPTOR
     }
 
     fn validate(&self, object: &Object) -> Result<()> {
@@ -121,8 +121,8 @@ impl Kind for Certificate {
         let read = aws.json(&ACM, "DescribeCertificate", json!({"CertificateArn": arn})).await;
         let Some(answer) = optional(read, &[])? else { return Ok(None) };
         let certificate = &answer["Certificate"];
-        let mut spec = from_json(&ABOUT.spec, certificate, Case::Pascal);
-        let status = from_json(&ABOUT.status, certificate, Case::Pascal);
+        let mut spec = from_json(&DESCRIPTOR.spec, certificate, Case::Pascal);
+        let status = from_json(&DESCRIPTOR.status, certificate, Case::Pascal);
         if let Some(algorithm) = spec["keyAlgorithm"].as_str() {
             spec["keyAlgorithm"] = json!(algorithm.replace('-', "_"));
         }
@@ -150,7 +150,7 @@ impl Kind for Certificate {
             }
             aws.json(&ACM, "ImportCertificate", body).await?
         } else {
-            let mut body = to_json(&ABOUT.spec, &object.spec, Case::Pascal);
+            let mut body = to_json(&DESCRIPTOR.spec, &object.spec, Case::Pascal);
             body["ValidationMethod"] = json!("DNS");
             if object.spec.get("exportTo").is_some() && object.spec("certificateAuthorityARN").is_none() {
                 // Public certificates are exportable only if they were requested so.
@@ -230,7 +230,7 @@ impl Kind for Certificate {
                     "only tags can be updated for an imported certificate".to_owned(),
                 ));
             }
-            let options = to_json(&ABOUT.spec, &object.spec, Case::Pascal)["Options"].clone();
+            let options = to_json(&DESCRIPTOR.spec, &object.spec, Case::Pascal)["Options"].clone();
             aws.json(&ACM, "UpdateCertificateOptions", json!({"CertificateArn": arn, "Options": options}))
                 .await?;
         }
@@ -248,7 +248,7 @@ impl Kind for Certificate {
 
     async fn export(&self, aws: &Session, observed: &Observed) -> Result<Vec<String>> {
         let encode = |bytes: &[u8]| base64::engine::general_purpose::STANDARD.encode(bytes);
-        // ACM encrypts the key with a passphrase that nobody else ever sees.
+        // ACM encrypts the key with a passphrase that never leaves this function.
         let passphrase = encode(&rand::random::<[u8; 24]>());
         let body = json!({"CertificateArn": observed.arn, "Passphrase": encode(passphrase.as_bytes())});
         let answer = aws.json(&ACM, "ExportCertificate", body).await?;

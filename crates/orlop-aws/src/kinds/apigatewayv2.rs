@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::{
     client::{APIGATEWAYV2, Result, Session, optional, path},
     fields::{Case, Difference, Type, from_json, to_json},
-    kind::{About, Object, Observed, differs, tag_changes, tag_map},
+    kind::{Descriptor, Object, Observed, differs, tag_changes, tag_map},
 };
 
 /// IAM actions: API Gateway names them by HTTP method. Only an API is ever put, when its definition is imported.
@@ -13,8 +13,8 @@ pub(super) const ACTIONS: &[&str] =
     &["apigateway:GET", "apigateway:POST", "apigateway:PATCH", "apigateway:DELETE"];
 
 /// Returns the body of a create or update of a resource of an API, which its path names.
-pub(super) fn body(about: &About, object: &Object) -> Value {
-    let mut body = to_json(&about.spec, &object.spec, Case::Camel);
+pub(super) fn body(descriptor: &Descriptor, object: &Object) -> Value {
+    let mut body = to_json(&descriptor.spec, &object.spec, Case::Camel);
     if let Some(fields) = body.as_object_mut() {
         fields.remove("apiId");
     }
@@ -24,13 +24,13 @@ pub(super) fn body(about: &About, object: &Object) -> Value {
 /// Returns the body of an update: what left the spec is sent as what its absence means, and entries that left a map as
 /// empty texts, which removes them.
 pub(super) fn update_body(
-    about: &About,
+    descriptor: &Descriptor,
     object: &Object,
     observed: &Observed,
     changed: &[Difference],
 ) -> Value {
-    let mut body = body(about, object);
-    for field in about.spec.iter().filter(|field| differs(changed, &field.name)) {
+    let mut body = body(descriptor, object);
+    for field in descriptor.spec.iter().filter(|field| differs(changed, &field.name)) {
         let name = field.wire_name(Case::Camel);
         match &field.kind {
             Type::Object(_) => {}
@@ -54,8 +54,8 @@ pub(super) fn update_body(
 }
 
 /// Drops the entries of maps that were removed by an empty text.
-pub(super) fn without_empty_entries(about: &About, spec: &mut Value) {
-    for field in about.spec.iter().filter(|field| matches!(&field.kind, Type::Map(_))) {
+pub(super) fn without_empty_entries(descriptor: &Descriptor, spec: &mut Value) {
+    for field in descriptor.spec.iter().filter(|field| matches!(&field.kind, Type::Map(_))) {
         if let Some(entries) = spec.get_mut(&field.name).and_then(Value::as_object_mut) {
             entries.retain(|_, value| value != "");
         }
@@ -126,10 +126,10 @@ pub(super) async fn sync_tags(
     Ok(changed.iter().any(|difference| difference.field != "tags"))
 }
 
-/// A collection below an API or a domain name whose items have identifiers that AWS assigns: they are kept in `status`.
+/// A collection below an API or a domain name whose items have identifiers that AWS assigns. They are stored in `status`.
 #[derive(Debug)]
 pub(super) struct Collection {
-    pub(super) about: &'static About,
+    pub(super) descriptor: &'static Descriptor,
     /// Collection of the parent, and the field of `spec` that identifies it.
     pub(super) parent: (&'static str, &'static str),
     pub(super) name: &'static str,
@@ -161,10 +161,10 @@ impl Collection {
         let Some(answer) = optional(call(aws, self.get, "GET", &item, None).await, &[])? else {
             return Ok(None);
         };
-        let mut spec = from_json(&self.about.spec, &answer, Case::Camel);
-        without_empty_entries(self.about, &mut spec);
+        let mut spec = from_json(&self.descriptor.spec, &answer, Case::Camel);
+        without_empty_entries(self.descriptor, &mut spec);
         spec[self.parent.1] = json!(item[1]);
-        let status = from_json(&self.about.status, &answer, Case::Camel);
+        let status = from_json(&self.descriptor.status, &answer, Case::Camel);
         let arn = Some(arn(aws, &format!("/{}", item.join("/"))));
         Ok(Some(Observed { spec, status, arn, ..Observed::default() }))
     }

@@ -9,13 +9,13 @@ use super::apigatewayv2::{arn, call, list, sync_tags, update_body};
 use crate::{
     client::{APIGATEWAYV2, Failure, Result, Session, optional, path, sha256_hex},
     fields::{Case, Difference, from_json, parse, to_json},
-    kind::{About, Deletion, Kind, Object, Observed, Tags, UID_TAG, differs, tags_of},
+    kind::{Deletion, Descriptor, Kind, Object, Observed, Tags, UID_TAG, differs, tags_of},
 };
 
 #[derive(Debug)]
 pub(crate) struct Api;
 
-static ABOUT: About = About {
+static DESCRIPTOR: Descriptor = Descriptor {
     service: &APIGATEWAYV2,
     kind: "API",
     plural: "apis",
@@ -104,8 +104,8 @@ async fn import(aws: &Session, object: &Object, body: &str, id: Option<&str>) ->
 
 #[async_trait]
 impl Kind for Api {
-    fn about(&self) -> &'static About {
-        &ABOUT
+    fn descriptor(&self) -> &'static Descriptor {
+        &DESCRIPTOR
     }
 
     fn validate(&self, object: &Object) -> Result<()> {
@@ -133,12 +133,12 @@ impl Kind for Api {
         let Some(answer) = optional(call(aws, "GetApi", "GET", &["apis", id], None).await, &[])? else {
             return Ok(None);
         };
-        let mut spec = from_json(&ABOUT.spec, &answer, Case::Camel);
+        let mut spec = from_json(&DESCRIPTOR.spec, &answer, Case::Camel);
         if object.spec("body").is_some() {
             // Everything comes from the body; only tags are ours.
             spec = json!({"tags": spec["tags"], "name": spec["name"], "protocolType": spec["protocolType"]});
         }
-        let status = from_json(&ABOUT.status, &answer, Case::Camel);
+        let status = from_json(&DESCRIPTOR.status, &answer, Case::Camel);
         Ok(Some(Observed {
             spec,
             status,
@@ -151,7 +151,7 @@ impl Kind for Api {
         let answer = match object.spec("body") {
             Some(body) => import(aws, object, body, None).await?,
             None => {
-                let body = to_json(&ABOUT.spec, &object.spec, Case::Camel);
+                let body = to_json(&DESCRIPTOR.spec, &object.spec, Case::Camel);
                 call(aws, "CreateApi", "POST", &["apis"], Some(body)).await?
             }
         };
@@ -196,14 +196,14 @@ impl Kind for Api {
         } else if more {
             if differs(changed, "target") && object.spec("target").is_none() {
                 return Err(Failure::Terminal(
-                    "target: an API that was created with a target keeps one; it can be changed, not removed"
+                    "target: an API that was created with a target always has one; it can be changed, not removed"
                         .to_owned(),
                 ));
             }
             if differs(changed, "corsConfiguration") && object.spec.get("corsConfiguration").is_none() {
                 call(aws, "DeleteCorsConfiguration", "DELETE", &["apis", id, "cors"], None).await?;
             }
-            let mut body = update_body(&ABOUT, object, observed, changed);
+            let mut body = update_body(&DESCRIPTOR, object, observed, changed);
             if let Some(fields) = body.as_object_mut() {
                 fields.retain(|name, _| !["tags", "protocolType"].contains(&name.as_str()));
             }

@@ -12,13 +12,13 @@ use super::{
 use crate::{
     client::{APIGATEWAYV2, Failure, Result, Session},
     fields::{Difference, parse},
-    kind::{About, Deletion, Kind, Object, Observed, Reference, Tags},
+    kind::{Deletion, Descriptor, Kind, Object, Observed, Reference, Tags},
 };
 
 #[derive(Debug)]
 pub(crate) struct ApiMapping;
 
-static ABOUT: About = About {
+static DESCRIPTOR: Descriptor = Descriptor {
     service: &APIGATEWAYV2,
     kind: "APIMapping",
     plural: "apimappings",
@@ -47,7 +47,7 @@ static ABOUT: About = About {
 };
 
 static MAPPINGS: Collection = Collection {
-    about: &ABOUT,
+    descriptor: &DESCRIPTOR,
     parent: ("domainnames", "domainName"),
     name: "apimappings",
     id: ("apiMappingID", "apiMappingId"),
@@ -65,8 +65,8 @@ fn body(object: &Object) -> Value {
 
 #[async_trait]
 impl Kind for ApiMapping {
-    fn about(&self) -> &'static About {
-        &ABOUT
+    fn descriptor(&self) -> &'static Descriptor {
+        &DESCRIPTOR
     }
 
     async fn read(&self, aws: &Session, object: &Object) -> Result<Option<Observed>> {

@@ -9,13 +9,13 @@ use super::apigatewayv2::{arn, call, sync_tags};
 use crate::{
     client::{ACM, APIGATEWAYV2, Failure, Result, Session, optional},
     fields::{Case, Difference, from_json, parse, to_json},
-    kind::{About, Deletion, Kind, Object, Observed, Tags, differs},
+    kind::{Deletion, Descriptor, Kind, Object, Observed, Tags, differs},
 };
 
 #[derive(Debug)]
 pub(crate) struct DomainName;
 
-static ABOUT: About = About {
+static DESCRIPTOR: Descriptor = Descriptor {
     service: &APIGATEWAYV2,
     kind: "DomainName",
     plural: "domainnames",
@@ -52,7 +52,7 @@ static ABOUT: About = About {
     columns: &[("DOMAIN", "string", ".spec.domainName")],
 };
 
-/// True if a certificate exists and waits for its validation. Not being told is no reason to give up.
+/// True if a certificate exists and waits for its validation. A denied read counts as pending.
 async fn is_pending(aws: &Session, certificate: &str) -> Result<bool> {
     let read = aws.json(&ACM, "DescribeCertificate", json!({"CertificateArn": certificate})).await;
     let answer = optional(read, &[])?;
@@ -61,16 +61,16 @@ async fn is_pending(aws: &Session, certificate: &str) -> Result<bool> {
 
 #[async_trait]
 impl Kind for DomainName {
-    fn about(&self) -> &'static About {
-        &ABOUT
+    fn descriptor(&self) -> &'static Descriptor {
+        &DESCRIPTOR
     }
 
     async fn read(&self, aws: &Session, object: &Object) -> Result<Option<Observed>> {
         let name = object.need("domainName");
         let read = call(aws, "GetDomainName", "GET", &["domainnames", name], None).await;
         let Some(answer) = optional(read, &[])? else { return Ok(None) };
-        let spec = from_json(&ABOUT.spec, &answer, Case::Camel);
-        let status = from_json(&ABOUT.status, &answer, Case::Camel);
+        let spec = from_json(&DESCRIPTOR.spec, &answer, Case::Camel);
+        let status = from_json(&DESCRIPTOR.status, &answer, Case::Camel);
         let states = answer["domainNameConfigurations"].as_array().into_iter().flatten();
         let busy = states
             .filter_map(|configuration| configuration["domainNameStatus"].as_str())
@@ -81,7 +81,7 @@ impl Kind for DomainName {
     }
 
     async fn create(&self, aws: &Session, object: &Object) -> Result<Value> {
-        let body = to_json(&ABOUT.spec, &object.spec, Case::Camel);
+        let body = to_json(&DESCRIPTOR.spec, &object.spec, Case::Camel);
         match call(aws, "CreateDomainName", "POST", &["domainnames"], Some(body)).await {
             Ok(_) => Ok(json!({})),
             Err(failure) if failure.is(&["BadRequestException"]) => {
@@ -110,7 +110,7 @@ impl Kind for DomainName {
         let name = object.need("domainName");
         let arn = arn(aws, &format!("/domainnames/{name}"));
         if sync_tags(aws, &arn, object, observed, changed).await? {
-            let mut body = to_json(&ABOUT.spec, &object.spec, Case::Camel);
+            let mut body = to_json(&DESCRIPTOR.spec, &object.spec, Case::Camel);
             if let Some(fields) = body.as_object_mut() {
                 fields.retain(|name, _| !["domainName", "tags"].contains(&name.as_str()));
                 if differs(changed, "mutualTLSAuthentication") {

@@ -12,13 +12,13 @@ use super::{
 use crate::{
     client::{APIGATEWAYV2, Failure, Result, Session},
     fields::{Case, Difference, compare, from_json, parse},
-    kind::{About, Deletion, Kind, Object, Observed, Reference, Tags},
+    kind::{Deletion, Descriptor, Kind, Object, Observed, Reference, Tags},
 };
 
 #[derive(Debug)]
 pub(crate) struct Integration;
 
-static ABOUT: About = About {
+static DESCRIPTOR: Descriptor = Descriptor {
     service: &APIGATEWAYV2,
     kind: "Integration",
     plural: "integrations",
@@ -56,7 +56,7 @@ static ABOUT: About = About {
 };
 
 static INTEGRATIONS: Collection = Collection {
-    about: &ABOUT,
+    descriptor: &DESCRIPTOR,
     parent: ("apis", "apiID"),
     name: "integrations",
     id: ("integrationID", "integrationId"),
@@ -69,8 +69,8 @@ static INTEGRATIONS: Collection = Collection {
 
 #[async_trait]
 impl Kind for Integration {
-    fn about(&self) -> &'static About {
-        &ABOUT
+    fn descriptor(&self) -> &'static Descriptor {
+        &DESCRIPTOR
     }
 
     async fn read(&self, aws: &Session, object: &Object) -> Result<Option<Observed>> {
@@ -78,15 +78,15 @@ impl Kind for Integration {
     }
 
     async fn create(&self, aws: &Session, object: &Object) -> Result<Value> {
-        INTEGRATIONS.create(aws, object, body(&ABOUT, object)).await
+        INTEGRATIONS.create(aws, object, body(&DESCRIPTOR, object)).await
     }
 
     /// Integrations have neither tags nor a key of their own: one that is as wanted and that no other object holds is
     /// the one that an earlier pass made.
     async fn find(&self, aws: &Session, object: &Object) -> Result<Option<Value>> {
         let is_wanted = |integration: &Value| {
-            let spec = from_json(&ABOUT.spec, integration, Case::Camel);
-            compare(&ABOUT.spec, &object.spec, &spec).is_empty()
+            let spec = from_json(&DESCRIPTOR.spec, integration, Case::Camel);
+            compare(&DESCRIPTOR.spec, &object.spec, &spec).is_empty()
         };
         INTEGRATIONS.find(aws, object, is_wanted).await
     }
@@ -98,7 +98,7 @@ impl Kind for Integration {
         observed: &Observed,
         changed: &[Difference],
     ) -> Result<()> {
-        INTEGRATIONS.update(aws, object, update_body(&ABOUT, object, observed, changed)).await
+        INTEGRATIONS.update(aws, object, update_body(&DESCRIPTOR, object, observed, changed)).await
     }
 
     async fn delete(&self, aws: &Session, object: &Object, _: &Observed) -> Result<Deletion> {

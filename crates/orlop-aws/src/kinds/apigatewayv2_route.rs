@@ -12,13 +12,13 @@ use super::{
 use crate::{
     client::{APIGATEWAYV2, Result, Session},
     fields::{Difference, parse},
-    kind::{About, Deletion, Kind, Object, Observed, Reference, Tags},
+    kind::{Deletion, Descriptor, Kind, Object, Observed, Reference, Tags},
 };
 
 #[derive(Debug)]
 pub(crate) struct Route;
 
-static ABOUT: About = About {
+static DESCRIPTOR: Descriptor = Descriptor {
     service: &APIGATEWAYV2,
     kind: "Route",
     plural: "routes",
@@ -59,7 +59,7 @@ static ABOUT: About = About {
 };
 
 static ROUTES: Collection = Collection {
-    about: &ABOUT,
+    descriptor: &DESCRIPTOR,
     parent: ("apis", "apiID"),
     name: "routes",
     id: ("routeID", "routeId"),
@@ -72,8 +72,8 @@ static ROUTES: Collection = Collection {
 
 #[async_trait]
 impl Kind for Route {
-    fn about(&self) -> &'static About {
-        &ABOUT
+    fn descriptor(&self) -> &'static Descriptor {
+        &DESCRIPTOR
     }
 
     async fn read(&self, aws: &Session, object: &Object) -> Result<Option<Observed>> {
@@ -81,7 +81,7 @@ impl Kind for Route {
     }
 
     async fn create(&self, aws: &Session, object: &Object) -> Result<Value> {
-        ROUTES.create(aws, object, body(&ABOUT, object)).await
+        ROUTES.create(aws, object, body(&DESCRIPTOR, object)).await
     }
 
     /// A key has one route in an API.
@@ -96,7 +96,7 @@ impl Kind for Route {
         observed: &Observed,
         changed: &[Difference],
     ) -> Result<()> {
-        ROUTES.update(aws, object, update_body(&ABOUT, object, observed, changed)).await
+        ROUTES.update(aws, object, update_body(&DESCRIPTOR, object, observed, changed)).await
     }
 
     async fn delete(&self, aws: &Session, object: &Object, _: &Observed) -> Result<Deletion> {

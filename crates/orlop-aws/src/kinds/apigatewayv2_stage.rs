@@ -9,7 +9,7 @@ use super::apigatewayv2::{ACTIONS, arn, body, call, sync_tags, update_body, with
 use crate::{
     client::{APIGATEWAYV2, Result, Session, optional},
     fields::{Case, Difference, from_json, parse},
-    kind::{About, Deletion, Kind, Object, Observed, Reference, Tags, differs},
+    kind::{Deletion, Descriptor, Kind, Object, Observed, Reference, Tags, differs},
 };
 
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(super) const API: Reference = Reference {
     list: false,
 };
 
-static ABOUT: About = About {
+static DESCRIPTOR: Descriptor = Descriptor {
     service: &APIGATEWAYV2,
     kind: "Stage",
     plural: "stages",
@@ -74,7 +74,7 @@ fn without_deployment(object: &Object, mut body: Value) -> Value {
     body
 }
 
-/// Removes settings that left the spec: an update of the stage cannot say that.
+/// Removes settings that left the spec: UpdateStage cannot remove them.
 async fn remove_settings(
     aws: &Session,
     object: &Object,
@@ -99,18 +99,18 @@ async fn remove_settings(
 
 #[async_trait]
 impl Kind for Stage {
-    fn about(&self) -> &'static About {
-        &ABOUT
+    fn descriptor(&self) -> &'static Descriptor {
+        &DESCRIPTOR
     }
 
     async fn read(&self, aws: &Session, object: &Object) -> Result<Option<Observed>> {
         let (api, name) = (object.need("apiID"), object.need("stageName"));
         let read = call(aws, "GetStage", "GET", &["apis", api, "stages", name], None).await;
         let Some(answer) = optional(read, &[])? else { return Ok(None) };
-        let mut spec = from_json(&ABOUT.spec, &answer, Case::Camel);
-        without_empty_entries(&ABOUT, &mut spec);
+        let mut spec = from_json(&DESCRIPTOR.spec, &answer, Case::Camel);
+        without_empty_entries(&DESCRIPTOR, &mut spec);
         spec["apiID"] = json!(api);
-        let mut status = from_json(&ABOUT.status, &answer, Case::Camel);
+        let mut status = from_json(&DESCRIPTOR.status, &answer, Case::Camel);
         if spec["autoDeploy"].as_bool() == Some(true)
             && let Some(fields) = status.as_object_mut()
         {
@@ -127,7 +127,7 @@ impl Kind for Stage {
             "CreateStage",
             "POST",
             &["apis", object.need("apiID"), "stages"],
-            Some(without_deployment(object, body(&ABOUT, object))),
+            Some(without_deployment(object, body(&DESCRIPTOR, object))),
         )
         .await?;
         Ok(json!({}))
@@ -149,7 +149,7 @@ impl Kind for Stage {
         let arn = arn(aws, &format!("/apis/{api}/stages/{name}"));
         if sync_tags(aws, &arn, object, observed, changed).await? {
             remove_settings(aws, object, observed, changed).await?;
-            let mut body = without_deployment(object, update_body(&ABOUT, object, observed, changed));
+            let mut body = without_deployment(object, update_body(&DESCRIPTOR, object, observed, changed));
             if let Some(fields) = body.as_object_mut() {
                 fields.retain(|name, _| !["stageName", "tags"].contains(&name.as_str()));
             }

@@ -10,9 +10,9 @@ use crate::{
 
 /// Refuses replicas that AWS would refuse: they are fed by the stream of the table.
 pub(super) fn validate(object: &Object) -> Result<()> {
-    let wanted = object.spec["tableReplicas"].as_array().is_some_and(|replicas| !replicas.is_empty());
+    let desired = object.spec["tableReplicas"].as_array().is_some_and(|replicas| !replicas.is_empty());
     let stream = &object.spec["streamSpecification"];
-    if wanted && (stream["streamEnabled"] != true || stream["streamViewType"] != "NEW_AND_OLD_IMAGES") {
+    if desired && (stream["streamEnabled"] != true || stream["streamViewType"] != "NEW_AND_OLD_IMAGES") {
         return Err(Failure::Terminal(
             "table must have DynamoDB Streams enabled with StreamViewType set to NEW_AND_OLD_IMAGES for replica \
              updates"
@@ -62,8 +62,8 @@ pub(super) fn regions(spec: &Value) -> Vec<String> {
 
 /// Returns the next change: AWS takes one replica at a time. A removal, an addition, a change.
 pub(super) fn next(fields: &[Field], object: &Object, observed: &Observed) -> Option<Value> {
-    let (wanted, seen) = (regions(&object.spec), regions(&observed.spec));
-    if let Some(region) = seen.iter().find(|region| !wanted.contains(region)) {
+    let (desired, seen) = (regions(&object.spec), regions(&observed.spec));
+    if let Some(region) = seen.iter().find(|region| !desired.contains(region)) {
         return Some(json!({"Delete": {"RegionName": region}}));
     }
     let field: Vec<Field> = fields.iter().filter(|field| field.name == "tableReplicas").cloned().collect();
@@ -72,12 +72,12 @@ pub(super) fn next(fields: &[Field], object: &Object, observed: &Observed) -> Op
         json!({"tableReplicas": [all.find(|replica| replica["regionName"] == region)]})
     };
     let wire = |spec: &Value| to_json(&field, spec, Case::Pascal)["TableReplicas"][0].clone();
-    if let Some(region) = wanted.iter().find(|region| !seen.contains(region)) {
+    if let Some(region) = desired.iter().find(|region| !seen.contains(region)) {
         return Some(json!({"Create": wire(&of(&object.spec, region))}));
     }
     let differs = |region: &&String| {
         !compare(&field, &of(&object.spec, region), &of(&observed.spec, region)).is_empty()
     };
-    let region = wanted.iter().find(differs)?;
+    let region = desired.iter().find(differs)?;
     Some(json!({"Update": wire(&of(&object.spec, region))}))
 }

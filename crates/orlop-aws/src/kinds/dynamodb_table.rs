@@ -10,8 +10,8 @@ use crate::{
     client::{DYNAMODB, Failure, Result, Session, optional},
     fields::{Case, Difference, from_json, parse, to_json},
     kind::{
-        ARN, About, Deletion, Kind, Object, Observed, Reference, Tags, aws_tags, differs, note, noted,
-        tag_changes, tags_of,
+        ARN, Deletion, Descriptor, Kind, Object, Observed, Reference, Tags, aws_tags, differs,
+        fields_annotation, recorded_fields, tag_changes, tags_of,
     },
     policy,
 };
@@ -19,7 +19,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Table;
 
-static ABOUT: About = About {
+static DESCRIPTOR: Descriptor = Descriptor {
     service: &DYNAMODB,
     kind: "Table",
     plural: "tables",
@@ -106,11 +106,11 @@ async fn call(aws: &Session, operation: &'static str, body: Value) -> Result<Val
     aws.json(&DYNAMODB, operation, body).await
 }
 
-/// True if AWS' ARN of a key is the key that was asked for: by its ARN or id. An alias does not say which key it is.
-fn is_key(wanted: Option<&str>, seen: Option<&str>) -> bool {
-    match (wanted, seen) {
-        (Some(wanted), _) if wanted.contains("alias/") => true,
-        (Some(wanted), Some(seen)) => seen == wanted || seen.ends_with(&format!(":key/{wanted}")),
+/// True if AWS' ARN of a key is the key that was asked for: by its ARN or id. An alias does not identify the key.
+fn is_key(desired: Option<&str>, seen: Option<&str>) -> bool {
+    match (desired, seen) {
+        (Some(desired), _) if desired.contains("alias/") => true,
+        (Some(desired), Some(seen)) => seen == desired || seen.ends_with(&format!(":key/{desired}")),
         (None, _) => true,
         (Some(_), None) => false,
     }
@@ -133,8 +133,8 @@ fn normalize(spec: &mut Value) {
 
 #[async_trait]
 impl Kind for Table {
-    fn about(&self) -> &'static About {
-        &ABOUT
+    fn descriptor(&self) -> &'static Descriptor {
+        &DESCRIPTOR
     }
 
     fn validate(&self, object: &Object) -> Result<()> {
@@ -148,8 +148,8 @@ impl Kind for Table {
             return Ok(None);
         };
         let table = &answer["Table"];
-        let mut spec = from_json(&ABOUT.spec, table, Case::Pascal);
-        let status = from_json(&ABOUT.status, table, Case::Pascal);
+        let mut spec = from_json(&DESCRIPTOR.spec, table, Case::Pascal);
+        let status = from_json(&DESCRIPTOR.status, table, Case::Pascal);
         let arn = table["TableArn"].as_str().unwrap_or_default().to_owned();
         spec["billingMode"] =
             table["BillingModeSummary"]["BillingMode"].as_str().unwrap_or("PROVISIONED").into();
@@ -204,14 +204,14 @@ impl Kind for Table {
         let recovery = &answer["ContinuousBackupsDescription"]["PointInTimeRecoveryDescription"];
         spec["continuousBackups"] =
             json!({"pointInTimeRecoveryEnabled": recovery["PointInTimeRecoveryStatus"] == "ENABLED"});
-        // Read only if the object says something about them: most tables need neither call.
-        let noted = noted(object, EXTRAS, &NOTED);
-        if noted.contains(&"contributorInsights") {
+        // Read only if the object sets them: most tables need neither call.
+        let recorded = recorded_fields(object, EXTRAS, &RECORDED);
+        if recorded.contains(&"contributorInsights") {
             let answer = call(aws, "DescribeContributorInsights", named).await?;
             let on = matches!(answer["ContributorInsightsStatus"].as_str(), Some("ENABLED" | "ENABLING"));
             spec["contributorInsights"] = json!(if on { "ENABLE" } else { "DISABLE" });
         }
-        if noted.contains(&"resourcePolicy") {
+        if recorded.contains(&"resourcePolicy") {
             let read = call(aws, "GetResourcePolicy", json!({"ResourceArn": arn})).await;
             if let Some(answer) = optional(read, &["PolicyNotFoundException"])? {
                 spec["resourcePolicy"] = answer["Policy"].clone();
@@ -221,7 +221,7 @@ impl Kind for Table {
     }
 
     async fn create(&self, aws: &Session, object: &Object) -> Result<Value> {
-        let fields: Vec<_> = ABOUT
+        let fields: Vec<_> = DESCRIPTOR
             .spec
             .iter()
             .filter(|field| {
@@ -244,8 +244,12 @@ impl Kind for Table {
         let mut spec = object.spec.clone();
         normalize(&mut spec);
         let indexes = {
-            let fields: Vec<_> =
-                ABOUT.spec.iter().filter(|field| field.name == "globalSecondaryIndexes").cloned().collect();
+            let fields: Vec<_> = DESCRIPTOR
+                .spec
+                .iter()
+                .filter(|field| field.name == "globalSecondaryIndexes")
+                .cloned()
+                .collect();
             crate::fields::compare(&fields, &spec, &observed.spec).is_empty()
         };
         changed.retain(|difference| match difference.field.as_str() {
@@ -261,7 +265,7 @@ impl Kind for Table {
                 object.spec["timeToLive"]["enabled"].as_bool().unwrap_or_default()
                     || observed.spec["timeToLive"]["enabled"].as_bool().unwrap_or_default()
             }
-            "tableReplicas" => noted(object, EXTRAS, &NOTED).contains(&"tableReplicas"),
+            "tableReplicas" => recorded_fields(object, EXTRAS, &RECORDED).contains(&"tableReplicas"),
             "sseSpecification" if difference.path == "sseSpecification.kmsMasterKeyID" => {
                 let key =
                     |value: &Value| value["sseSpecification"]["kmsMasterKeyID"].as_str().map(str::to_owned);
@@ -279,7 +283,7 @@ impl Kind for Table {
     }
 
     fn annotations(&self, object: &Object) -> Vec<(&'static str, String)> {
-        note(EXTRAS, &noted(object, EXTRAS, &NOTED))
+        fields_annotation(EXTRAS, &recorded_fields(object, EXTRAS, &RECORDED))
     }
 
     async fn update(
@@ -338,7 +342,7 @@ impl Kind for Table {
         }
         // What UpdateTable takes together.
         let mut body = Map::new();
-        let wire = to_json(&ABOUT.spec, &object.spec, Case::Pascal);
+        let wire = to_json(&DESCRIPTOR.spec, &object.spec, Case::Pascal);
         for (field, parameter) in [
             ("sseSpecification", "SSESpecification"),
             ("tableClass", "TableClass"),
@@ -375,7 +379,7 @@ impl Kind for Table {
             return update_index(aws, object, observed, &wire).await;
         }
         if differs(changed, "tableReplicas")
-            && let Some(change) = replicas::next(&ABOUT.spec, object, observed)
+            && let Some(change) = replicas::next(&DESCRIPTOR.spec, object, observed)
         {
             call(aws, "UpdateTable", json!({"TableName": name, "ReplicaUpdates": [change]})).await?;
             return Err(Failure::wait(UPDATING.as_secs(), "a replica is being changed"));
@@ -399,9 +403,9 @@ impl Kind for Table {
         if state == "DELETING" {
             return Ok(Deletion::Pending(Duration::from_secs(5)));
         }
-        let wanted = object.spec["deletionProtectionEnabled"].as_bool().unwrap_or_default();
+        let desired = object.spec["deletionProtectionEnabled"].as_bool().unwrap_or_default();
         if observed.spec["deletionProtectionEnabled"].as_bool().unwrap_or_default() {
-            if wanted {
+            if desired {
                 return Err(Failure::Recoverable(
                     "the table is protected: set spec.deletionProtectionEnabled to false to delete it"
                         .to_owned(),
@@ -410,7 +414,7 @@ impl Kind for Table {
             call(aws, "UpdateTable", json!({"TableName": name, "DeletionProtectionEnabled": false})).await?;
         }
         // A table goes after the replicas that it was given.
-        if noted(object, EXTRAS, &NOTED).contains(&"tableReplicas")
+        if recorded_fields(object, EXTRAS, &RECORDED).contains(&"tableReplicas")
             && let Some(region) = replicas::regions(&observed.spec).first()
         {
             let change = json!({"Delete": {"RegionName": region}});
@@ -424,7 +428,7 @@ impl Kind for Table {
 
 /// Marks tables that had these set, so that their removal is noticed. Replicas that the object never named are others'.
 const EXTRAS: &str = "dynamodb.services.k8s.aws/extras";
-const NOTED: [&str; 3] = ["contributorInsights", "resourcePolicy", "tableReplicas"];
+const RECORDED: [&str; 3] = ["contributorInsights", "resourcePolicy", "tableReplicas"];
 
 /// Makes one change of an index: a removal, a change, or an addition.
 async fn update_index(aws: &Session, object: &Object, observed: &Observed, wire: &Value) -> Result<()> {
@@ -434,10 +438,10 @@ async fn update_index(aws: &Session, object: &Object, observed: &Observed, wire:
         let name = if field == "GlobalSecondaryIndexes" { "IndexName" } else { "indexName" };
         items.map(|item| (item[name].as_str().unwrap_or_default().to_owned(), item.clone())).collect()
     };
-    let wanted = named(wire, "GlobalSecondaryIndexes");
+    let desired = named(wire, "GlobalSecondaryIndexes");
     let seen = named(&observed.spec, "globalSecondaryIndexes");
-    let missing = wanted.iter().find(|(index, _)| !seen.iter().any(|(other, _)| other == index));
-    let surplus = seen.iter().find(|(index, _)| !wanted.iter().any(|(other, _)| other == index));
+    let missing = desired.iter().find(|(index, _)| !seen.iter().any(|(other, _)| other == index));
+    let surplus = seen.iter().find(|(index, _)| !desired.iter().any(|(other, _)| other == index));
     let mut body = json!({"TableName": name});
     if let Some((index, _)) = surplus {
         body["GlobalSecondaryIndexUpdates"] = json!([{"Delete": {"IndexName": index}}]);
@@ -445,7 +449,7 @@ async fn update_index(aws: &Session, object: &Object, observed: &Observed, wire:
         body["AttributeDefinitions"] = wire["AttributeDefinitions"].clone();
         body["GlobalSecondaryIndexUpdates"] = json!([{"Create": index}]);
     } else {
-        let updates = wanted.iter().filter_map(|(index, item)| {
+        let updates = desired.iter().filter_map(|(index, item)| {
             let mut update = json!({"IndexName": index});
             for field in ["ProvisionedThroughput", "OnDemandThroughput"] {
                 if let Some(throughput) = item.get(field) {

@@ -9,14 +9,14 @@ use super::iam_role::{all_pages, decode_document, sync_tags, texts};
 use crate::{
     client::{Failure, IAM, Result, Session, optional, xml_text},
     fields::{Case, Difference, from_xml, parse, to_json},
-    kind::{About, Deletion, Kind, Object, Observed, Tags, differs},
+    kind::{Deletion, Descriptor, Kind, Object, Observed, Tags, differs},
     policy,
 };
 
 #[derive(Debug)]
 pub(crate) struct Policy;
 
-static ABOUT: About = About {
+static DESCRIPTOR: Descriptor = Descriptor {
     service: &IAM,
     kind: "Policy",
     plural: "policies",
@@ -48,7 +48,7 @@ static ABOUT: About = About {
     columns: &[],
 };
 
-/// Versions that IAM keeps of a policy.
+/// Maximum number of versions of a policy in IAM.
 const VERSIONS_MAX: usize = 5;
 
 /// Returns the ARN: that of status, or the one that the name gives.
@@ -82,8 +82,8 @@ async fn versions(aws: &Session, arn: &str) -> Result<(Vec<String>, String)> {
 
 #[async_trait]
 impl Kind for Policy {
-    fn about(&self) -> &'static About {
-        &ABOUT
+    fn descriptor(&self) -> &'static Descriptor {
+        &DESCRIPTOR
     }
 
     async fn read(&self, aws: &Session, object: &Object) -> Result<Option<Observed>> {
@@ -98,7 +98,7 @@ impl Kind for Policy {
             let Some(found) = document.descendants().find(|node| node.tag_name().name() == "Policy") else {
                 return Ok(None);
             };
-            (from_xml(&ABOUT.spec, found), from_xml(&ABOUT.status, found))
+            (from_xml(&DESCRIPTOR.spec, found), from_xml(&DESCRIPTOR.status, found))
         };
         spec["name"] = json!(xml_text(&answer, "PolicyName"));
         let version = status["defaultVersionID"].as_str().unwrap_or("v1");

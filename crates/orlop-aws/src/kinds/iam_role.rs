@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     client::{Failure, IAM, Result, Session, optional, xml_text},
     fields::{Case, Difference, from_xml, parse, to_json},
-    kind::{About, Deletion, Kind, Object, Observed, Reference, Tags, aws_tags, differs, tag_changes},
+    kind::{Deletion, Descriptor, Kind, Object, Observed, Reference, Tags, aws_tags, differs, tag_changes},
     policy,
 };
 
@@ -33,7 +33,7 @@ pub(super) async fn sync_tags(
     Ok(())
 }
 
-static ABOUT: About = About {
+static DESCRIPTOR: Descriptor = Descriptor {
     service: &IAM,
     kind: "Role",
     plural: "roles",
@@ -159,8 +159,8 @@ async fn inline(aws: &Session, name: &str) -> Result<Map<String, Value>> {
 
 #[async_trait]
 impl Kind for Role {
-    fn about(&self) -> &'static About {
-        &ABOUT
+    fn descriptor(&self) -> &'static Descriptor {
+        &DESCRIPTOR
     }
 
     async fn read(&self, aws: &Session, object: &Object) -> Result<Option<Observed>> {
@@ -173,8 +173,8 @@ impl Kind for Role {
         let Some(role) = document.descendants().find(|node| node.tag_name().name() == "Role") else {
             return Ok(None);
         };
-        let mut spec = from_xml(&ABOUT.spec, role);
-        let status = from_xml(&ABOUT.status, role);
+        let mut spec = from_xml(&DESCRIPTOR.spec, role);
+        let status = from_xml(&DESCRIPTOR.status, role);
         spec["name"] = json!(name);
         spec["assumeRolePolicyDocument"] =
             json!(decode_document(spec["assumeRolePolicyDocument"].as_str().unwrap_or_default()));
@@ -204,9 +204,9 @@ impl Kind for Role {
         let same = |field: &str| policy::same(&text(&object.spec, field), &text(&observed.spec, field));
         let empty = Map::new();
         let documents = |value: &Value| value["inlinePolicies"].as_object().unwrap_or(&empty).clone();
-        let (wanted, seen) = (documents(&object.spec), documents(&observed.spec));
-        let inline = wanted.len() == seen.len()
-            && wanted.iter().all(|(name, document)| {
+        let (desired, seen) = (documents(&object.spec), documents(&observed.spec));
+        let inline = desired.len() == seen.len()
+            && desired.iter().all(|(name, document)| {
                 let seen = seen.get(name).and_then(Value::as_str);
                 seen.is_some_and(|seen| policy::same(document.as_str().unwrap_or_default(), seen))
             });
@@ -230,23 +230,23 @@ impl Kind for Role {
             items.filter_map(|item| item.as_str().map(str::to_owned)).collect()
         };
         if differs(changed, "policies") {
-            let (wanted, seen) = (list(&object.spec), list(&observed.spec));
-            for arn in wanted.iter().filter(|arn| !seen.contains(arn)) {
+            let (desired, seen) = (list(&object.spec), list(&observed.spec));
+            for arn in desired.iter().filter(|arn| !seen.contains(arn)) {
                 aws.query(&IAM, "AttachRolePolicy", json!({"RoleName": name, "PolicyArn": arn})).await?;
             }
-            for arn in seen.iter().filter(|arn| !wanted.contains(arn)) {
+            for arn in seen.iter().filter(|arn| !desired.contains(arn)) {
                 aws.query(&IAM, "DetachRolePolicy", json!({"RoleName": name, "PolicyArn": arn})).await?;
             }
         }
         if differs(changed, "inlinePolicies") {
             let empty = Map::new();
-            let wanted = object.spec["inlinePolicies"].as_object().unwrap_or(&empty);
+            let desired = object.spec["inlinePolicies"].as_object().unwrap_or(&empty);
             let seen = observed.spec["inlinePolicies"].as_object().unwrap_or(&empty);
-            for (policy, document) in wanted {
+            for (policy, document) in desired {
                 let parameters = json!({"RoleName": name, "PolicyName": policy, "PolicyDocument": document});
                 aws.query(&IAM, "PutRolePolicy", parameters).await?;
             }
-            for policy in seen.keys().filter(|policy| !wanted.contains_key(*policy)) {
+            for policy in seen.keys().filter(|policy| !desired.contains_key(*policy)) {
                 aws.query(&IAM, "DeleteRolePolicy", json!({"RoleName": name, "PolicyName": policy})).await?;
             }
         }

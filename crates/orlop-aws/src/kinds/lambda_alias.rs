@@ -8,13 +8,16 @@ use serde_json::{Value, json};
 use crate::{
     client::{Failure, LAMBDA, Result, Session, optional, path},
     fields::{Case, Difference, from_json, parse, to_json},
-    kind::{About, Deletion, Kind, Object, Observed, Reference, Tags, at, differs, note, noted},
+    kind::{
+        Deletion, Descriptor, Kind, Object, Observed, Reference, Tags, at, differs, fields_annotation,
+        recorded_fields,
+    },
 };
 
 #[derive(Debug)]
 pub(crate) struct Alias;
 
-static ABOUT: About = About {
+static DESCRIPTOR: Descriptor = Descriptor {
     service: &LAMBDA,
     kind: "Alias",
     plural: "aliases",
@@ -153,12 +156,12 @@ async fn beside(
 
 #[async_trait]
 impl Kind for Alias {
-    fn about(&self) -> &'static About {
-        &ABOUT
+    fn descriptor(&self) -> &'static Descriptor {
+        &DESCRIPTOR
     }
 
     fn annotations(&self, object: &Object) -> Vec<(&'static str, String)> {
-        note(EXTRAS, &noted(object, EXTRAS, &[PROVISIONED]))
+        fields_annotation(EXTRAS, &recorded_fields(object, EXTRAS, &[PROVISIONED]))
     }
 
     fn validate(&self, object: &Object) -> Result<()> {
@@ -179,12 +182,12 @@ impl Kind for Alias {
         else {
             return Ok(None);
         };
-        let mut spec = from_json(&ABOUT.spec, &answer, Case::Pascal);
+        let mut spec = from_json(&DESCRIPTOR.spec, &answer, Case::Pascal);
         spec["functionName"] = json!(object.need("functionName"));
         let absent = ["ProvisionedConcurrencyConfigNotFoundException", "EventInvokeConfigNotFoundException"];
         let invoke = beside(aws, object, "GetFunctionEventInvokeConfig", "GET", None).await;
         if let Some(answer) = optional(invoke, &absent)? {
-            let own: Vec<_> = ABOUT
+            let own: Vec<_> = DESCRIPTOR
                 .spec
                 .iter()
                 .filter(|known| known.name == "functionEventInvokeConfig")
@@ -195,7 +198,7 @@ impl Kind for Alias {
                 from_json(&own, &wrapped, Case::Pascal)["functionEventInvokeConfig"].clone();
         }
         let mut pending = None;
-        if !noted(object, EXTRAS, &[PROVISIONED]).is_empty() {
+        if !recorded_fields(object, EXTRAS, &[PROVISIONED]).is_empty() {
             let read = beside(aws, object, "GetProvisionedConcurrencyConfig", "GET", None).await;
             if let Some(answer) = optional(read, &absent)? {
                 let number = &answer["RequestedProvisionedConcurrentExecutions"];
@@ -208,7 +211,7 @@ impl Kind for Alias {
         }
         let (all, _) = statements(aws, object.need("functionName"), Some(object.need("name"))).await?;
         spec["permissions"] = all.iter().map(statement_of).collect();
-        let status = from_json(&ABOUT.status, &answer, Case::Pascal);
+        let status = from_json(&DESCRIPTOR.status, &answer, Case::Pascal);
         let arn = answer["AliasArn"].as_str().map(str::to_owned);
         Ok(Some(Observed { spec, status, arn, pending, failed: None }))
     }
@@ -236,13 +239,13 @@ impl Kind for Alias {
         changed: &[Difference],
     ) -> Result<()> {
         let (function, name) = (object.need("functionName"), object.need("name"));
-        let wire = to_json(&ABOUT.spec, &object.spec, Case::Pascal);
+        let wire = to_json(&DESCRIPTOR.spec, &object.spec, Case::Pascal);
         if differs(changed, "permissions") {
             let empty = Vec::new();
-            let wanted = object.spec["permissions"].as_array().unwrap_or(&empty);
+            let desired = object.spec["permissions"].as_array().unwrap_or(&empty);
             let seen = observed.spec["permissions"].as_array().unwrap_or(&empty);
             let field: Vec<_> =
-                ABOUT.spec.iter().filter(|known| known.name == "permissions").cloned().collect();
+                DESCRIPTOR.spec.iter().filter(|known| known.name == "permissions").cloned().collect();
             let same = |one: &Value, other: &Value| {
                 crate::fields::compare(
                     &field,
@@ -253,14 +256,14 @@ impl Kind for Alias {
             };
             let query = [("Qualifier", name)];
             let policy = path(&["2015-03-31", "functions", function, "policy"]);
-            for old in seen.iter().filter(|old| !wanted.iter().any(|new| same(new, old))) {
+            for old in seen.iter().filter(|old| !desired.iter().any(|new| same(new, old))) {
                 let id = old["statementID"].as_str().unwrap_or_default();
                 let address = format!("{policy}/{}", crate::client::encode(id));
                 let removed =
                     aws.rest_query(&LAMBDA, "RemovePermission", "DELETE", &address, &query, None).await;
                 optional(removed, &[])?;
             }
-            let added = wire["Permissions"].as_array().into_iter().flatten().zip(wanted);
+            let added = wire["Permissions"].as_array().into_iter().flatten().zip(desired);
             for (body, new) in added.filter(|(_, new)| !seen.iter().any(|old| same(new, old))) {
                 tracing::debug!(statement = %new["statementID"], "adding a permission");
                 aws.rest_query(&LAMBDA, "AddPermission", "POST", &policy, &query, Some(body.clone())).await?;

@@ -9,15 +9,15 @@ use crate::{
     client::{Failure, LAMBDA, Result, Session, optional, path, sha256_hex},
     fields::{Case, Difference, from_json, parse, to_json},
     kind::{
-        ARN, About, Deletion, Kind, Object, Observed, Reference, Tags, at, differs, note, noted, tag_changes,
-        tag_map,
+        ARN, Deletion, Descriptor, Kind, Object, Observed, Reference, Tags, at, differs, fields_annotation,
+        recorded_fields, tag_changes, tag_map,
     },
 };
 
 #[derive(Debug)]
 pub(crate) struct Function;
 
-static ABOUT: About = About {
+static DESCRIPTOR: Descriptor = Descriptor {
     service: &LAMBDA,
     kind: "Function",
     plural: "functions",
@@ -130,7 +130,7 @@ fn hash(text: &str) -> String {
     sha256_hex(text.as_bytes())[..16].to_owned()
 }
 
-/// Returns the hash of the code's location, without `sha256`, which only says what it should be.
+/// Returns the hash of the code's location, without `sha256`, which is an assertion about it.
 fn code_hash(object: &Object) -> String {
     let mut code = object.spec["code"].clone();
     if let Some(fields) = code.as_object_mut() {
@@ -143,13 +143,13 @@ fn code_hash(object: &Object) -> String {
 /// Separate settings that the object has or had.
 fn extras(object: &Object) -> Vec<&'static str> {
     let fields = ["reservedConcurrentExecutions", "functionEventInvokeConfig", "codeSigningConfigARN"];
-    noted(object, EXTRAS, &fields)
+    recorded_fields(object, EXTRAS, &fields)
 }
 
 #[async_trait]
 impl Kind for Function {
-    fn about(&self) -> &'static About {
-        &ABOUT
+    fn descriptor(&self) -> &'static Descriptor {
+        &DESCRIPTOR
     }
 
     fn validate(&self, object: &Object) -> Result<()> {
@@ -166,8 +166,8 @@ impl Kind for Function {
         let read = aws.rest(&LAMBDA, "GetFunction", "GET", &function(name, &[]), None).await;
         let Some(answer) = optional(read, &[])? else { return Ok(None) };
         let configuration = &answer["Configuration"];
-        let mut spec = from_json(&ABOUT.spec, configuration, Case::Pascal);
-        let status = from_json(&ABOUT.status, configuration, Case::Pascal);
+        let mut spec = from_json(&DESCRIPTOR.spec, configuration, Case::Pascal);
+        let status = from_json(&DESCRIPTOR.status, configuration, Case::Pascal);
         spec["name"] = json!(name);
         spec["tags"] = answer["Tags"].clone();
         spec["layers"] = configuration["Layers"]
@@ -210,7 +210,7 @@ impl Kind for Function {
                 }
                 _ => {
                     let own: Vec<_> =
-                        ABOUT.spec.iter().filter(|known| known.name == field).cloned().collect();
+                        DESCRIPTOR.spec.iter().filter(|known| known.name == field).cloned().collect();
                     let wrapped = json!({"FunctionEventInvokeConfig": answer});
                     spec[field] = from_json(&own, &wrapped, Case::Pascal)[field].clone();
                 }
@@ -236,7 +236,7 @@ impl Kind for Function {
     }
 
     async fn create(&self, aws: &Session, object: &Object) -> Result<Value> {
-        let mut body = to_json(&ABOUT.spec, &object.spec, Case::Pascal);
+        let mut body = to_json(&DESCRIPTOR.spec, &object.spec, Case::Pascal);
         if let Some(fields) = body.as_object_mut() {
             for field in ["ReservedConcurrentExecutions", "FunctionEventInvokeConfig", "Name"] {
                 fields.remove(field);
@@ -252,7 +252,7 @@ impl Kind for Function {
 
     fn annotations(&self, object: &Object) -> Vec<(&'static str, String)> {
         let mut all = vec![(CODE, code_hash(object))];
-        all.extend(note(EXTRAS, &extras(object)));
+        all.extend(fields_annotation(EXTRAS, &extras(object)));
         all
     }
 
@@ -325,7 +325,7 @@ impl Kind for Function {
         }
         if differs(changed, "functionEventInvokeConfig") {
             let address = path(&["2019-09-25", "functions", name, "event-invoke-config"]);
-            let wire = to_json(&ABOUT.spec, &object.spec, Case::Pascal);
+            let wire = to_json(&DESCRIPTOR.spec, &object.spec, Case::Pascal);
             match wire.get("FunctionEventInvokeConfig") {
                 Some(body) => {
                     aws.rest(&LAMBDA, "PutFunctionEventInvokeConfig", "PUT", &address, Some(body.clone()))
@@ -383,7 +383,7 @@ impl Kind for Function {
 }
 
 async fn update_code(aws: &Session, object: &Object) -> Result<()> {
-    let mut body = to_json(&ABOUT.spec, &object.spec, Case::Pascal)["Code"].clone();
+    let mut body = to_json(&DESCRIPTOR.spec, &object.spec, Case::Pascal)["Code"].clone();
     if let Some(fields) = body.as_object_mut() {
         fields.remove("Sha256");
     }
@@ -415,9 +415,9 @@ async fn update_configuration(aws: &Session, object: &Object, changed: &[Differe
     if changed.iter().all(|difference| separate.contains(&difference.field.as_str())) {
         return Ok(false);
     }
-    let wire = to_json(&ABOUT.spec, &object.spec, Case::Pascal);
+    let wire = to_json(&DESCRIPTOR.spec, &object.spec, Case::Pascal);
     let mut body = json!({});
-    for field in ABOUT.spec.iter().filter(|field| !separate.contains(&field.name.as_str())) {
+    for field in DESCRIPTOR.spec.iter().filter(|field| !separate.contains(&field.name.as_str())) {
         let name = field.wire_name(Case::Pascal);
         let value = wire.get(&name).cloned().or_else(|| {
             // A field that went is sent as what absence means.

@@ -58,7 +58,10 @@ pub(crate) static KINDS: &[&dyn Kind] = &[
 
 /// Finds a kind by its service and name.
 pub(crate) fn find(service: &str, kind: &str) -> Option<&'static dyn Kind> {
-    KINDS.iter().copied().find(|known| known.about().service.name == service && known.about().kind == kind)
+    KINDS
+        .iter()
+        .copied()
+        .find(|known| known.descriptor().service.name == service && known.descriptor().kind == kind)
 }
 
 #[cfg(test)]
@@ -85,16 +88,16 @@ mod tests {
 
     #[test]
     fn every_reference_of_a_schema_is_resolved() {
-        for about in KINDS.iter().map(|kind| kind.about()) {
-            let known: BTreeSet<&str> = about.references.iter().map(|known| known.reference).collect();
+        for descriptor in KINDS.iter().map(|kind| kind.descriptor()) {
+            let known: BTreeSet<&str> = descriptor.references.iter().map(|known| known.reference).collect();
             let mut all = BTreeSet::new();
-            walk(&about.spec, "", &mut |path, field| {
+            walk(&descriptor.spec, "", &mut |path, field| {
                 if field.is_reference() && path.ends_with("Ref") | path.ends_with("Refs") {
                     all.insert(path.to_owned());
                 }
             });
             let all: BTreeSet<&str> = all.iter().map(String::as_str).collect();
-            assert_eq!(all, known, "{}", about.kind);
+            assert_eq!(all, known, "{}", descriptor.kind);
         }
     }
 
@@ -145,10 +148,10 @@ mod tests {
     #[test]
     fn every_field_is_compared_or_listed_with_its_reason() {
         let mut found = BTreeSet::new();
-        for about in KINDS.iter().map(|kind| kind.about()) {
-            walk(&about.spec, "", &mut |path, field| {
+        for descriptor in KINDS.iter().map(|kind| kind.descriptor()) {
+            walk(&descriptor.spec, "", &mut |path, field| {
                 if field.ignored {
-                    found.insert((about.kind.to_owned(), path.to_owned()));
+                    found.insert((descriptor.kind.to_owned(), path.to_owned()));
                 }
             });
         }

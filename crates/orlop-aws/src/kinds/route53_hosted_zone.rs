@@ -9,13 +9,13 @@ use super::route53_record_set::{API, list_records};
 use crate::{
     client::{Failure, ROUTE53, Result, Session, optional, path, xml_text},
     fields::{Difference, child, escape, from_xml, parse},
-    kind::{About, Deletion, Kind, Object, Observed, Tags, differs, tag_changes},
+    kind::{Deletion, Descriptor, Kind, Object, Observed, Tags, differs, tag_changes},
 };
 
 #[derive(Debug)]
 pub(crate) struct HostedZone;
 
-static ABOUT: About = About {
+static DESCRIPTOR: Descriptor = Descriptor {
     service: &ROUTE53,
     kind: "HostedZone",
     plural: "hostedzones",
@@ -73,8 +73,8 @@ fn vpc_xml((id, region): &(String, String)) -> String {
 
 #[async_trait]
 impl Kind for HostedZone {
-    fn about(&self) -> &'static About {
-        &ABOUT
+    fn descriptor(&self) -> &'static Descriptor {
+        &DESCRIPTOR
     }
 
     fn validate(&self, object: &Object) -> Result<()> {
@@ -100,9 +100,9 @@ impl Kind for HostedZone {
         let (mut spec, status) = {
             let document = parse_xml(&answer)?;
             let Some(zone) = child(document.root_element(), "HostedZone") else { return Ok(None) };
-            let mut spec = from_xml(&ABOUT.spec, zone);
-            let mut status = from_xml(&ABOUT.status, zone);
-            if let Some(set) = from_xml(&ABOUT.status, document.root_element()).get("delegationSet") {
+            let mut spec = from_xml(&DESCRIPTOR.spec, zone);
+            let mut status = from_xml(&DESCRIPTOR.status, zone);
+            if let Some(set) = from_xml(&DESCRIPTOR.status, document.root_element()).get("delegationSet") {
                 status["delegationSet"] = set.clone();
             }
             let found = document.descendants().filter(|node| node.tag_name().name() == "VPC");
@@ -177,10 +177,10 @@ impl Kind for HostedZone {
             name.trim_end_matches('.').to_lowercase()
         };
         changed.retain(|difference| difference.field != "name" || name(&object.spec) != name(&observed.spec));
-        let (mut wanted, mut seen) = (vpcs(&object.spec), vpcs(&observed.spec));
-        wanted.sort();
+        let (mut desired, mut seen) = (vpcs(&object.spec), vpcs(&observed.spec));
+        desired.sort();
         seen.sort();
-        if wanted != seen && !wanted.is_empty() {
+        if desired != seen && !desired.is_empty() {
             changed.push(Difference { field: "vpcs".to_owned(), path: "vpcs".to_owned() });
         }
     }
@@ -223,14 +223,14 @@ impl Kind for HostedZone {
             aws.xml(&ROUTE53, "UpdateHostedZoneComment", "POST", &address, &[], Some(body)).await?;
         }
         if differs(changed, "vpcs") {
-            let (wanted, seen) = (vpcs(&object.spec), vpcs(&observed.spec));
+            let (desired, seen) = (vpcs(&object.spec), vpcs(&observed.spec));
             let address = |verb: &str| path(&[API, "hostedzone", id, verb]);
-            for vpc in wanted.iter().filter(|vpc| !seen.contains(vpc)) {
+            for vpc in desired.iter().filter(|vpc| !seen.contains(vpc)) {
                 let body = vpc_request("AssociateVPCWithHostedZoneRequest", vpc);
                 let to = address("associatevpc");
                 aws.xml(&ROUTE53, "AssociateVPCWithHostedZone", "POST", &to, &[], Some(body)).await?;
             }
-            for vpc in seen.iter().filter(|vpc| !wanted.contains(vpc)) {
+            for vpc in seen.iter().filter(|vpc| !desired.contains(vpc)) {
                 let body = vpc_request("DisassociateVPCFromHostedZoneRequest", vpc);
                 let to = address("disassociatevpc");
                 aws.xml(&ROUTE53, "DisassociateVPCFromHostedZone", "POST", &to, &[], Some(body)).await?;

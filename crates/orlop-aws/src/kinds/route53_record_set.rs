@@ -3,13 +3,14 @@
 use std::{sync::LazyLock, time::Duration};
 
 use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::route53_hosted_zone::{bare, parse_xml};
 use crate::{
-    client::{Failure, ROUTE53, Result, Session, optional, path, xml_text},
+    client::{BatchItem, BatchLimits, Failure, ROUTE53, Result, Session, optional, path, xml_text},
     fields::{Difference, escape, from_xml, parse, to_xml},
-    kind::{About, Deletion, Kind, Object, Observed, Reference, Tags, at},
+    kind::{Deletion, Descriptor, Kind, Object, Observed, Reference, Tags, at},
 };
 
 #[derive(Debug)]
@@ -18,7 +19,7 @@ pub(crate) struct RecordSet;
 /// Version of the API, the first segment of every path.
 pub(crate) const API: &str = "2013-04-01";
 
-static ABOUT: About = About {
+static DESCRIPTOR: Descriptor = Descriptor {
     service: &ROUTE53,
     kind: "RecordSet",
     plural: "recordsets",
@@ -165,34 +166,55 @@ fn record_fields() -> Vec<crate::fields::Field> {
     )
 }
 
-/// Changes records of a zone in one batch. Returns the id and the state of the change.
+/// Limits of one ChangeResourceRecordSets: records and characters. An UPSERT counts twice.
+const CHANGE_LIMITS: BatchLimits = BatchLimits { weight_max: 1_000, bytes_max: 32_000 };
+
+/// Changes records of a zone: all of them or none. Route 53 takes one call at a time for a zone, so changes that wait go
+/// together. Returns the id and the state of the change.
 pub(crate) async fn change_records(
     aws: &Session,
     zone: &str,
     changes: &[(&str, Record)],
 ) -> Result<(String, String)> {
-    let fields = record_fields();
-    let mut body = String::from(
-        "<ChangeResourceRecordSetsRequest xmlns=\"https://route53.amazonaws.com/doc/2013-04-01/\"><ChangeBatch><Changes>",
-    );
+    let mut item = BatchItem { text: String::new(), weight: 0, bytes: 0 };
     for (action, record) in changes {
-        let mut spec = record.spec.clone();
-        spec["name"] = json!(record.name);
-        spec["recordType"] = json!(record.kind);
-        if let Some(alias) = spec.get_mut("aliasTarget").filter(|alias| alias.is_object())
-            && alias.get("evaluateTargetHealth").is_none()
-        {
-            alias["evaluateTargetHealth"] = json!(false);
-        }
-        body.push_str(&format!("<Change><Action>{}</Action><ResourceRecordSet>", escape(action)));
-        to_xml(&fields, &spec, &mut body);
-        body.push_str("</ResourceRecordSet></Change>");
+        let text = change_xml(action, record);
+        let factor = if *action == "UPSERT" { 2 } else { 1 };
+        item.weight +=
+            factor * record.spec["resourceRecords"].as_array().map_or(1, |values| values.len().max(1));
+        item.bytes += factor * text.len();
+        item.text.push_str(&text);
     }
-    body.push_str("</Changes></ChangeBatch></ChangeResourceRecordSetsRequest>");
     let address = path(&[API, "hostedzone", bare(zone), "rrset"]);
-    let answer = aws.xml(&ROUTE53, "ChangeResourceRecordSets", "POST", &address, &[], Some(body)).await?;
+    let call = |items: Vec<String>| -> BoxFuture<'_, Result<String>> {
+        let body = format!(
+            "<ChangeResourceRecordSetsRequest xmlns=\"https://route53.amazonaws.com/doc/2013-04-01/\"><ChangeBatch>\
+             <Changes>{}</Changes></ChangeBatch></ChangeResourceRecordSetsRequest>",
+            items.concat()
+        );
+        let address = address.clone();
+        Box::pin(async move {
+            aws.xml(&ROUTE53, "ChangeResourceRecordSets", "POST", &address, &[], Some(body)).await
+        })
+    };
+    let answer = aws.batched(bare(zone), CHANGE_LIMITS, item, &call).await?;
     let text = |name: &str| xml_text(&answer, name).unwrap_or_default();
     Ok((text("Id"), text("Status")))
+}
+
+fn change_xml(action: &str, record: &Record) -> String {
+    let mut spec = record.spec.clone();
+    spec["name"] = json!(record.name);
+    spec["recordType"] = json!(record.kind);
+    if let Some(alias) = spec.get_mut("aliasTarget").filter(|alias| alias.is_object())
+        && alias.get("evaluateTargetHealth").is_none()
+    {
+        alias["evaluateTargetHealth"] = json!(false);
+    }
+    let mut text = format!("<Change><Action>{}</Action><ResourceRecordSet>", escape(action));
+    to_xml(&record_fields(), &spec, &mut text);
+    text.push_str("</ResourceRecordSet></Change>");
+    text
 }
 
 /// Returns the absolute name of an object's record: relative to its zone unless it ends in a dot.
@@ -218,8 +240,8 @@ fn desired(object: &Object, zone: &str) -> Record {
 
 #[async_trait]
 impl Kind for RecordSet {
-    fn about(&self) -> &'static About {
-        &ABOUT
+    fn descriptor(&self) -> &'static Descriptor {
+        &DESCRIPTOR
     }
 
     async fn read(&self, aws: &Session, object: &Object) -> Result<Option<Observed>> {
@@ -261,7 +283,7 @@ impl Kind for RecordSet {
     async fn create(&self, aws: &Session, object: &Object) -> Result<Value> {
         let zone = object.need("hostedZoneID");
         let record = desired(object, &zone_name(aws, zone).await?);
-        // UPSERT: a record that this object's last life left behind is no obstacle. A foreign one has been seen by
+        // UPSERT: a record left over from an earlier object of this name is no obstacle. A foreign one has been seen by
         // `read`, which makes the reconciler refuse.
         let (id, state) = change_records(aws, zone, &[("UPSERT", record)]).await?;
         Ok(json!({"id": id, "status": state}))

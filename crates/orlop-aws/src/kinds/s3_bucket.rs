@@ -13,14 +13,14 @@ use super::{
 use crate::{
     client::{Failure, Result, S3, Session, optional, path, sha256_hex},
     fields::{Difference, Field, Type, escape, from_xml, parse, to_xml},
-    kind::{About, Deletion, Kind, Object, Observed, Reference, Tags, differs},
+    kind::{Deletion, Descriptor, Kind, Object, Observed, Reference, Tags, differs},
     policy,
 };
 
 #[derive(Debug)]
 pub(crate) struct Bucket;
 
-static ABOUT: About = About {
+static DESCRIPTOR: Descriptor = Descriptor {
     service: &S3,
     kind: "Bucket",
     plural: "buckets",
@@ -100,7 +100,7 @@ static ABOUT: About = About {
         "BucketAlreadyExists",
         "InvalidBucketName",
     ],
-    late: &["encryption", "ownershipControls"],
+    late: &["encryption?", "ownershipControls?"],
     tags: Tags::List("tagging.tagSet"),
     resync: None,
     actions: &[
@@ -189,7 +189,7 @@ fn watched(object: &Object) -> Vec<&'static str> {
     let spec = parts_of(object);
     let names = PARTS.iter().map(|part| part.field).chain(LISTS.iter().map(|list| list.field));
     let names = names.chain([ACL, POLICY]);
-    names.filter(|field| spec.get(*field).is_some() || noted_hash(object, field).is_some()).collect()
+    names.filter(|field| spec.get(*field).is_some() || recorded_hash(object, field).is_some()).collect()
 }
 
 fn hash_of(value: &Value) -> String {
@@ -197,7 +197,7 @@ fn hash_of(value: &Value) -> String {
 }
 
 /// Returns the hash that a part had when it was last written.
-fn noted_hash<'a>(object: &'a Object, field: &str) -> Option<&'a str> {
+fn recorded_hash<'a>(object: &'a Object, field: &str) -> Option<&'a str> {
     let all = object.annotations.get(SET).and_then(Value::as_str).unwrap_or_default();
     all.split(',')
         .filter_map(|note| note.split_once('='))
@@ -206,14 +206,14 @@ fn noted_hash<'a>(object: &'a Object, field: &str) -> Option<&'a str> {
 }
 
 fn field(name: &str) -> Option<&'static Field> {
-    ABOUT.spec.iter().find(|known| known.name == name)
+    DESCRIPTOR.spec.iter().find(|known| known.name == name)
 }
 
 fn fields_of(name: &str) -> &'static [Field] {
     field(name).map_or(&[], item_fields)
 }
 
-/// Returns what a part is when nobody sets it.
+/// Returns the default of a part.
 fn default_of(name: &str) -> Value {
     let fields = fields_of(name).iter();
     let leaves = fields.filter(|field| matches!(field.kind, Type::Leaf(_)));
@@ -222,8 +222,8 @@ fn default_of(name: &str) -> Value {
 
 #[async_trait]
 impl Kind for Bucket {
-    fn about(&self) -> &'static About {
-        &ABOUT
+    fn descriptor(&self) -> &'static Descriptor {
+        &DESCRIPTOR
     }
 
     fn validate(&self, object: &Object) -> Result<()> {
@@ -247,7 +247,7 @@ impl Kind for Bucket {
             .xml_header(&S3, "HeadBucket", ("HEAD", &bucket, &[]), Vec::new(), None, "x-amz-bucket-region")
             .await;
         let region = match head {
-            // The same answer for somebody else's bucket and for a right that is missing, which may yet be granted.
+            // The same answer for another account's bucket and for a missing permission, which may be granted later.
             Err(Failure::Api(mut error)) if error.status == 403 => {
                 error.message =
                     format!("bucket {name} is owned by another account, or access to it is denied");
@@ -322,7 +322,7 @@ impl Kind for Bucket {
             let empty = is_empty(field, &observed.spec[field]);
             let is_off = |leaf: &&Field| leaf.absent.is_some() && matches!(leaf.kind, Type::Leaf(_));
             let differs = match spec.get(field) {
-                _ if field == ACL => !s3_bucket_acl::is_as_wanted(object, &observed.spec[ACL]),
+                _ if field == ACL => !s3_bucket_acl::matches_desired(object, &observed.spec[ACL]),
                 // A part that left the spec goes as a whole. One with a default was compared with that.
                 None => !empty && field != POLICY && !fields_of(field).iter().any(|leaf| is_off(&leaf)),
                 Some(_) if field == LOCK && observed.spec.get(LOCK).is_none() => true,
@@ -332,7 +332,7 @@ impl Kind for Bucket {
                 // Compared in full, by meaning.
                 Some(_) if [POLICY, "tagging"].contains(&field) => false,
                 // It reads as wanted, but something was taken out of it.
-                Some(value) => noted_hash(object, field).is_some_and(|known| known != hash_of(value)),
+                Some(value) => recorded_hash(object, field).is_some_and(|known| known != hash_of(value)),
             };
             if differs {
                 changed.push(Difference { field: field.to_owned(), path: field.to_owned() });
@@ -407,7 +407,7 @@ impl Kind for Bucket {
 /// True if a part is as it is in a new bucket.
 fn is_empty(field: &str, value: &Value) -> bool {
     match value {
-        // Every bucket is encrypted, with keys of S3's own if nothing else is said.
+        // Every bucket is encrypted, with S3-managed keys by default.
         Value::Object(fields) if field == "encryption" => {
             let rule = &fields.get("rules").unwrap_or(&Value::Null)[0];
             rule["applyServerSideEncryptionByDefault"]["sseAlgorithm"] == "AES256"

@@ -21,7 +21,7 @@ const ALL_USERS: &str = "uri=http://acs.amazonaws.com/groups/global/AllUsers";
 const AUTHENTICATED: &str = "uri=http://acs.amazonaws.com/groups/global/AuthenticatedUsers";
 const LOG_DELIVERY: &str = "uri=http://acs.amazonaws.com/groups/s3/LogDelivery";
 
-/// True if the object says something about the list.
+/// True if the object sets the list.
 pub(super) fn is_given(object: &Object) -> bool {
     FIELDS.iter().any(|(field, _)| object.spec(field).is_some())
 }
@@ -54,24 +54,24 @@ pub(super) fn observed(document: &roxmltree::Document<'_>) -> Value {
 }
 
 /// True if a list that was read is the one that the object wants.
-pub(super) fn is_as_wanted(object: &Object, observed: &Value) -> bool {
+pub(super) fn matches_desired(object: &Object, observed: &Value) -> bool {
     let lines = observed.as_array().into_iter().flatten().filter_map(Value::as_str);
     let mut seen: Vec<Grant> =
         lines.filter_map(|line| line.split_once(' ')).map(|(what, who)| (what.into(), who.into())).collect();
     seen.sort();
     let grants = FIELDS.iter().skip(1).any(|(field, _)| object.spec(field).is_some());
-    let wanted = if grants { granted(object) } else { canned(object.spec("acl").unwrap_or("private")) };
-    match wanted {
-        Some(mut wanted) => {
-            wanted.sort();
+    let desired = if grants { granted(object) } else { canned(object.spec("acl").unwrap_or("private")) };
+    match desired {
+        Some(mut desired) => {
+            desired.sort();
             let owned = |grants: &[Grant]| -> Vec<Grant> {
                 let is_owners = |grant: &&Grant| grant.1 != "owner";
                 grants.iter().filter(is_owners).cloned().collect()
             };
             // The owner may name itself by its id in a grant.
-            wanted == seen || (grants && owned(&wanted) == owned(&seen))
+            desired == seen || (grants && owned(&desired) == owned(&seen))
         }
-        // AWS does not tell it apart: what was set stands.
+        // AWS does not return it: the last applied value counts.
         None => true,
     }
 }

@@ -18,7 +18,7 @@ pub(super) struct Part {
     pub(super) delete: Option<&'static str>,
     /// Root element of the body.
     pub(super) root: &'static str,
-    /// Code that says that there is none.
+    /// Error code for an absent part.
     pub(super) absent: &'static str,
 }
 
@@ -220,12 +220,12 @@ impl List {
         aws: &Session,
         bucket: &str,
         field: &Field,
-        (wanted, seen): (&Value, &Value),
+        (desired, seen): (&Value, &Value),
     ) -> Result<()> {
         let items = |spec: &Value| spec[self.field].as_array().cloned().unwrap_or_default();
         let id = |item: &Value| item["id"].as_str().unwrap_or_default().to_owned();
-        let (wanted, seen) = (items(wanted), items(seen));
-        for old in seen.iter().filter(|old| !wanted.iter().any(|new| id(new) == id(old))) {
+        let (desired, seen) = (items(desired), items(seen));
+        for old in seen.iter().filter(|old| !desired.iter().any(|new| id(new) == id(old))) {
             let query = [(self.query, ""), ("id", &id(old))];
             aws.xml(&S3, self.delete, "DELETE", bucket, &query, None).await?;
         }
@@ -233,7 +233,7 @@ impl List {
         let same = |new: &Value, old: &Value| {
             compare(&one, &json!({self.field: [new]}), &json!({self.field: [old]})).is_empty()
         };
-        for new in wanted.iter().filter(|new| !seen.iter().any(|old| same(new, old))) {
+        for new in desired.iter().filter(|new| !seen.iter().any(|old| same(new, old))) {
             let mut body = format!("<{} xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">", self.element);
             to_xml(item_fields(field), new, &mut body);
             body.push_str(&format!("</{}>", self.element));

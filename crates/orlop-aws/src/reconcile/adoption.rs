@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     client::{Failure, Result},
-    kind::{About, Object, set},
+    kind::{Descriptor, Object, set},
 };
 
 /// The way that an object comes by its resource.
@@ -31,7 +31,7 @@ pub(super) fn policy(text: &str) -> Result<Policy> {
 
 /// Fills the object with the keys of the `adoption-fields` annotation.
 pub(super) fn populate(
-    about: &About,
+    descriptor: &Descriptor,
     policy: Policy,
     fields: Option<&str>,
     object: &mut Object,
@@ -45,7 +45,7 @@ pub(super) fn populate(
     };
     let given = parsed
         .map_err(|cause| Failure::Terminal(format!("unmarshalling adoption-fields annotation: {cause}")))?;
-    for (key, path) in about.adoption {
+    for (key, path) in descriptor.adoption {
         let (key, optional) = match key.strip_suffix('?') {
             Some(key) => (key, true),
             None => (*key, false),
@@ -71,15 +71,19 @@ pub(super) fn populate(
 }
 
 /// Returns identifying fields of a spec.
-pub(super) fn identity(about: &About, spec: &Value) -> Value {
+pub(super) fn identity(descriptor: &Descriptor, spec: &Value) -> Value {
     let fields =
-        about.identity.iter().filter_map(|field| Some(((*field).to_owned(), spec.get(*field)?.clone())));
+        descriptor.identity.iter().filter_map(|field| Some(((*field).to_owned(), spec.get(*field)?.clone())));
     Value::Object(fields.collect())
 }
 
 /// Returns the first identifying field that is no longer what it was, with its old value.
-pub(super) fn moved(about: &About, known: &Value, spec: &Value) -> Option<(String, String)> {
-    about.identity.iter().find_map(|field| {
+pub(super) fn changed_identity(
+    descriptor: &Descriptor,
+    known: &Value,
+    spec: &Value,
+) -> Option<(String, String)> {
+    descriptor.identity.iter().find_map(|field| {
         let old = known.get(*field)?;
         // A field that is left out now keeps its value.
         let new = spec.get(*field)?;

@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::settings::Gates;
+
 /// ACK's annotations of an object.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Annotations {
@@ -14,15 +16,15 @@ pub(super) struct Annotations {
 }
 
 impl Annotations {
-    pub(super) fn of(object: &Value) -> Self {
+    pub(super) fn of(object: &Value, gates: Gates) -> Self {
         let all = object.pointer("/metadata/annotations");
         let get = |key: &str| all?.get(format!("services.k8s.aws/{key}"))?.as_str().map(str::to_owned);
         let is_true = |key: &str| get(key).is_some_and(|value| value.eq_ignore_ascii_case("true"));
         Self {
-            adoption_policy: get("adoption-policy").filter(|policy| !policy.is_empty()),
+            adoption_policy: get("adoption-policy").filter(|policy| gates.adoption && !policy.is_empty()),
             adoption_fields: get("adoption-fields"),
             adopted: is_true("adopted"),
-            read_only: is_true("read-only"),
+            read_only: gates.read_only && is_true("read-only"),
             identity: get("identity").and_then(|text| serde_json::from_str(&text).ok()),
         }
     }

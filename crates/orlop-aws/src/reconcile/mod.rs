@@ -7,6 +7,7 @@
 mod adoption;
 mod annotations;
 mod export;
+mod late_initialize;
 mod pass;
 mod tags;
 
@@ -25,7 +26,7 @@ use crate::{
         ADVISORY, Conditions, READY, RECOVERABLE, REFERENCES_RESOLVED, ROLE_SELECTED, SYNCED, TERMINAL,
     },
     kind::Kind,
-    objects::{IGNORED_NAMESPACES, Memory, ObjectKey, Objects, REPORT_AFTER, has_finalizer},
+    objects::{IGNORED_NAMESPACES, ObjectKey, Objects, REPORT_AFTER, ReconcileState, has_finalizer},
     references::{Unresolved, resource_of},
 };
 
@@ -37,15 +38,15 @@ const RECOVERABLE_RETRY: Duration = Duration::from_secs(30);
 pub(crate) struct Reconciler {
     pub(crate) accounts: Arc<Accounts>,
     pub(crate) objects: Objects,
-    pub(crate) memory: Arc<Memory>,
+    pub(crate) state: Arc<ReconcileState>,
 }
 
-/// End of a pass: new status fields, conditions, and the next look.
+/// Outcome of a pass: new status fields, conditions, and the requeue.
 struct End {
     status: Value,
     conditions: Conditions,
     action: Action,
-    /// Nothing is written: the failure may be over before anybody needs to know.
+    /// Nothing is written: the failure may be transient.
     silent: bool,
 }
 
@@ -56,42 +57,46 @@ impl Reconciler {
         kind: &'static dyn Kind,
         key: &ObjectKey,
     ) -> orlop_client::Result<Action> {
-        let about = kind.about();
+        let descriptor = kind.descriptor();
         let cluster = &self.accounts.cluster;
-        let resource = resource_of(about.service.name, about.kind);
+        let resource = resource_of(descriptor.service.name, descriptor.kind);
         let Some(object) = cluster.get(&resource, &key.namespace, &key.name).await? else {
-            self.memory.forget(key);
+            self.state.remove(key);
             return Ok(Action::Done);
         };
         if IGNORED_NAMESPACES.contains(&key.namespace.as_str()) {
             return Ok(Action::Done);
         }
-        self.accounts.learn_namespace(&key.namespace).await?;
-        let annotations = Annotations::of(&object);
+        self.accounts.load_namespace(&key.namespace).await?;
+        let annotations = Annotations::of(&object, self.accounts.settings.gates);
         let deleting = text(&object, "/metadata/deletionTimestamp").is_some();
-        let finalizer = about.finalizer();
+        let finalizer = descriptor.finalizer();
         let managed = has_finalizer(&object, &finalizer);
         if deleting && !managed {
-            self.memory.forget(key);
+            self.state.remove(key);
             return Ok(Action::Done);
         }
-        if deleting && (annotations.read_only || self.accounts.retains(about.service.name, &object)) {
+        if deleting && (annotations.read_only || self.accounts.retains(descriptor.service.name, &object)) {
             self.objects.remove_finalizer(&resource, &object, &finalizer).await?;
             return Ok(Action::Done);
         }
-        let mut pass = Pass::new(self, kind, key, &resource, object.clone(), annotations);
+        let priority = self.state.priority(key, &object, crate::is_synced(&object));
+        let mut pass = Pass::new(self, kind, key, &resource, object.clone(), annotations, priority);
         let ended = if deleting { pass.delete().await } else { pass.run().await };
         let resolved = std::mem::take(&mut pass.resolved);
-        self.memory.depend(key, &resolved.targets);
+        self.state.track_targets(key, &resolved.targets);
         let selector = pass.selector.take();
         let (latest, status) = (pass.object.take(), pass.status.take());
         let mut end = match ended {
             Ok(None) => {
-                self.memory.forget(key);
+                self.state.remove(key);
                 return Ok(Action::Done);
             }
             Ok(Some(end)) => {
-                self.memory.succeed(key);
+                self.state.reset_failures(key);
+                if end.conditions.status(SYNCED) == Some("True") {
+                    self.state.set_synced(key, &latest);
+                }
                 end
             }
             Err(Stop::Unresolved(unresolved)) => self.unresolved(key, unresolved, status),
@@ -144,7 +149,7 @@ impl Reconciler {
                 ("False", text, Action::Done)
             }
             Unresolved::Failed(failure) => {
-                let failures = self.memory.fail(key);
+                let failures = self.state.record_failure(key);
                 let action = Action::After(self.accounts.settings.backoff(failures - 1));
                 ("Unknown", failure.to_string(), action)
             }
@@ -167,7 +172,7 @@ impl Reconciler {
         let mut conditions = Conditions::default();
         let message = failure.to_string();
         let settings = &self.accounts.settings;
-        let class = failure.class(kind.about().terminal);
+        let class = failure.class(kind.descriptor().terminal);
         let mut silent = false;
         let action = match class {
             Class::Wait(after) => {
@@ -180,7 +185,7 @@ impl Reconciler {
                 return End { status, conditions, action: Action::After(settings.wait(after)), silent };
             }
             Class::Terminal => {
-                self.memory.succeed(key);
+                self.state.reset_failures(key);
                 self.event(object, true, "Failed", &message);
                 let (text, reason) = match message.as_str() {
                     EXISTS => (EXISTS, UNMANAGED),
@@ -188,11 +193,11 @@ impl Reconciler {
                 };
                 conditions.set(TERMINAL, "True", reason, text);
                 conditions.set(SYNCED, "False", "", "Resource not synced");
-                // While it is deleted a look at AWS now and then may show that it has gone.
+                // While it is deleted an occasional read of AWS may show that it has gone.
                 if deleting { Action::After(settings.wait(Duration::from_secs(300))) } else { Action::Done }
             }
             Class::Recoverable | Class::Transient => {
-                let failures = self.memory.fail(key);
+                let failures = self.state.record_failure(key);
                 let transient = class == Class::Transient;
                 if failure.is_throttled() {
                     self.event(object, true, "Throttled", &message);

@@ -6,10 +6,15 @@ use orlop_controllers::runtime::Action;
 use serde_json::{Value, json};
 
 use super::{
-    EXISTS, End, Reconciler, Stop, adoption, adoption::Policy, annotations::Annotations, export, tags,
+    EXISTS, End, Reconciler, Stop, adoption,
+    adoption::Policy,
+    annotations::Annotations,
+    export,
+    late_initialize::{self, Late},
+    tags,
 };
 use crate::{
-    client::{Failure, Result, Session, optional},
+    client::{Failure, Priority, Result, Session, optional},
     cluster::{Resource, text},
     conditions::{Conditions, LATE_INITIALIZED, RECOVERABLE, SYNCED},
     fields::{Difference, compare},
@@ -20,7 +25,9 @@ use crate::{
 
 /// Reads after a create that may still find nothing.
 const READ_AFTER_CREATE: [u64; 6] = [50, 200, 500, 1500, 3000, 5000];
-/// Looks after an update for AWS to show it.
+/// Wait for a field that AWS has not defaulted yet.
+const LATE_RETRY: Duration = Duration::from_secs(5);
+/// Reads after an update for AWS to show it.
 const READ_AFTER_UPDATE: [u64; 3] = [0, 200, 800];
 
 pub(super) struct Pass<'a> {
@@ -37,6 +44,7 @@ pub(super) struct Pass<'a> {
     /// The selector that chose the role.
     pub(super) selector: Option<String>,
     system_tags: Vec<(String, String)>,
+    priority: Priority,
 }
 
 impl<'a> Pass<'a> {
@@ -47,13 +55,14 @@ impl<'a> Pass<'a> {
         resource: &'a Resource,
         object: Value,
         annotations: Annotations,
+        priority: Priority,
     ) -> Self {
         let mut status = object.get("status").cloned().unwrap_or_else(|| json!({}));
         if let Some(fields) = status.as_object_mut() {
             fields.remove("conditions");
         }
         let settings = &reconciler.accounts.settings;
-        let system_tags = tags::expand(&settings.tags, kind.about().service.name, &object);
+        let system_tags = tags::expand(&settings.tags, kind.descriptor().service.name, &object);
         let resolved = Resolved::default();
         Self {
             reconciler,
@@ -66,13 +75,14 @@ impl<'a> Pass<'a> {
             resolved,
             selector: None,
             system_tags,
+            priority,
         }
     }
 
     /// Brings the resource in line with the object.
     pub(super) async fn run(&mut self) -> std::result::Result<Option<End>, Stop> {
-        let about = self.kind.about();
-        let finalizer = about.finalizer();
+        let descriptor = self.kind.descriptor();
+        let finalizer = descriptor.finalizer();
         let managed = has_finalizer(&self.object, &finalizer);
         let adopting = match &self.annotations.adoption_policy {
             Some(text) if !self.annotations.adopted && !managed => Some(adoption::policy(text)?),
@@ -81,7 +91,12 @@ impl<'a> Pass<'a> {
         let aws = self.session().await?;
         let mut desired = self.desired();
         if let Some(policy) = adopting {
-            adoption::populate(about, policy, self.annotations.adoption_fields.as_deref(), &mut desired)?;
+            adoption::populate(
+                descriptor,
+                policy,
+                self.annotations.adoption_fields.as_deref(),
+                &mut desired,
+            )?;
         }
         let lenient = adopting == Some(Policy::Adopt) || self.annotations.read_only;
         self.resolve(&mut desired, lenient).await?;
@@ -89,20 +104,20 @@ impl<'a> Pass<'a> {
             self.kind.validate(&desired)?;
         }
         if let Some(known) = &self.annotations.identity
-            && let Some((field, old)) = adoption::moved(about, known, &desired.spec)
+            && let Some((field, old)) = adoption::changed_identity(descriptor, known, &desired.spec)
         {
             return Err(Failure::Terminal(format!("{field} is immutable; the AWS resource is {old}")).into());
         }
         let tagged = !self.annotations.read_only && !self.annotations.adopted && adopting.is_none();
         if tagged {
-            tags::add(about.tags, &mut desired, &self.system_tags);
+            tags::add(descriptor.tags, &mut desired, &self.system_tags);
         }
         let mut observed = self.read(&aws, &desired).await?;
         if observed.is_none() && managed {
             // An earlier pass may have created it without living to note its identifier.
             desired.claimed = self.claimed().await?;
             if let Some(found) = self.find(&aws, &desired).await? {
-                self.note(&aws, &mut desired, found).await?;
+                self.persist_identifiers(&aws, &mut desired, found).await?;
                 observed = self.read(&aws, &desired).await?;
             }
         }
@@ -116,7 +131,7 @@ impl<'a> Pass<'a> {
                 }
                 if adopting.is_some() {
                     // Nothing to adopt: an ordinary create, tags and all.
-                    tags::add(about.tags, &mut desired, &self.system_tags);
+                    tags::add(descriptor.tags, &mut desired, &self.system_tags);
                 }
                 self.create(&aws, &mut desired).await?
             }
@@ -135,7 +150,8 @@ impl<'a> Pass<'a> {
                 }
                 None if !managed => return Err(Failure::Terminal(EXISTS.to_owned()).into()),
                 None => {
-                    let foreign = tags::uid(about.tags, &observed.spec).is_some_and(|uid| uid != desired.uid);
+                    let foreign =
+                        tags::uid(descriptor.tags, &observed.spec).is_some_and(|uid| uid != desired.uid);
                     let created = text(&self.object, "/status/ackResourceMetadata/ownerAccountID").is_some();
                     if foreign && !created && !self.annotations.adopted {
                         return Err(Failure::Terminal(EXISTS.to_owned()).into());
@@ -147,7 +163,7 @@ impl<'a> Pass<'a> {
         self.record(&aws, &observed);
         let observed = self.converge(&aws, &desired, observed).await?;
         self.record(&aws, &observed);
-        self.note_annotations(&desired).await?;
+        self.record_annotations(&desired).await?;
         let cluster = &self.reconciler.accounts.cluster;
         if let Some(note) =
             export::write(cluster, self.kind, &aws, &self.refreshed(&desired), &observed).await?
@@ -155,13 +171,17 @@ impl<'a> Pass<'a> {
             self.annotate(vec![note]).await?;
         }
         let mut conditions = Conditions::default();
-        self.late_initialize(&observed, &mut conditions).await?;
+        if !self.late_initialize(&observed, &mut conditions).await? && observed.pending.is_none() {
+            let message = "Resource not synced".to_owned();
+            let observed = Observed { pending: Some((message, LATE_RETRY)), ..observed };
+            return Ok(Some(self.synced(&observed, conditions)));
+        }
         Ok(Some(self.synced(&observed, conditions)))
     }
 
     /// Deletes the resource, and the finalizer once it is gone.
     pub(super) async fn delete(&mut self) -> std::result::Result<Option<End>, Stop> {
-        let about = self.kind.about();
+        let descriptor = self.kind.descriptor();
         let ended = self.delete_resource().await;
         let gone = match ended {
             Ok(gone) => gone,
@@ -169,10 +189,12 @@ impl<'a> Pass<'a> {
                 let left = text(&self.object, "/status/ackResourceMetadata/arn")
                     .unwrap_or(&self.key.name)
                     .to_owned();
-                let message =
-                    format!("deletion was given up; left behind in AWS: {} {left}: {failure}", about.kind);
+                let message = format!(
+                    "deletion was given up; left behind in AWS: {} {left}: {failure}",
+                    descriptor.kind
+                );
                 self.reconciler.event(&self.object, true, "LeftBehind", &message);
-                tracing::warn!(kind = about.kind, resource = left, "left behind in AWS");
+                tracing::warn!(kind = descriptor.kind, resource = left, "left behind in AWS");
                 Deletion::Gone
             }
             Err(stop) => return Err(stop),
@@ -181,7 +203,7 @@ impl<'a> Pass<'a> {
             Deletion::Gone => {
                 self.reconciler
                     .objects
-                    .remove_finalizer(self.resource, &self.object, &about.finalizer())
+                    .remove_finalizer(self.resource, &self.object, &descriptor.finalizer())
                     .await?;
                 Ok(None)
             }
@@ -195,10 +217,10 @@ impl<'a> Pass<'a> {
     }
 
     async fn delete_resource(&mut self) -> std::result::Result<Deletion, Stop> {
-        let about = self.kind.about();
+        let descriptor = self.kind.descriptor();
         let aws = self.session().await?;
         let mut desired = self.desired();
-        // What it was created as, whatever the spec says by now.
+        // The identity that it was created with, whatever the spec is by now.
         if let Some(Value::Object(known)) = &self.annotations.identity {
             for (field, value) in known {
                 desired.spec[field] = value.clone();
@@ -208,7 +230,7 @@ impl<'a> Pass<'a> {
         let mut observed = self.read(&aws, &desired).await?;
         if observed.is_none() {
             desired.claimed = self.claimed().await?;
-            let findable = about
+            let findable = descriptor
                 .references
                 .iter()
                 .all(|reference| !reference.required || desired.spec(reference.field).is_some());
@@ -220,7 +242,7 @@ impl<'a> Pass<'a> {
         let Some(observed) = observed else { return Ok(Deletion::Gone) };
         // It was never ours: the finalizer is older than the resource.
         let created = text(&self.object, "/status/ackResourceMetadata/ownerAccountID").is_some();
-        let uid = tags::uid(about.tags, &observed.spec);
+        let uid = tags::uid(descriptor.tags, &observed.spec);
         if !created && uid.is_some_and(|uid| uid != desired.uid) {
             return Ok(Deletion::Gone);
         }
@@ -248,11 +270,13 @@ impl<'a> Pass<'a> {
     // ---- steps ----
 
     async fn session(&mut self) -> Result<Session> {
-        let about = self.kind.about();
+        let descriptor = self.kind.descriptor();
         let accounts = &self.reconciler.accounts;
-        let chosen = accounts.session(&self.object, about.service.name, &about.group(), about.kind).await?;
+        let chosen = accounts
+            .session(&self.object, descriptor.service.name, &descriptor.group(), descriptor.kind)
+            .await?;
         self.selector = chosen.selector;
-        Ok(chosen.session)
+        Ok(chosen.session.with_priority(self.priority))
     }
 
     fn desired(&self) -> Object {
@@ -270,20 +294,21 @@ impl<'a> Pass<'a> {
     }
 
     async fn resolve(&mut self, desired: &mut Object, lenient: bool) -> std::result::Result<(), Stop> {
-        let about = self.kind.about();
+        let descriptor = self.kind.descriptor();
         let accounts = &self.reconciler.accounts;
         let (cluster, cross) = (&accounts.cluster, accounts.settings.cross_namespace);
         let namespace = &desired.namespace;
         // A field that identity has filled needs no reference.
         let mut spec = desired.spec.clone();
         if lenient {
-            for reference in about.references {
+            for reference in descriptor.references {
                 if at(&spec, reference.field).is_some() {
                     crate::kind::set(&mut spec, reference.reference, Value::Null);
                 }
             }
         }
-        let resolving = references::resolve(cluster, about, namespace, cross, &mut spec, &mut self.resolved);
+        let resolving =
+            references::resolve(cluster, descriptor, namespace, cross, &mut spec, &mut self.resolved);
         match resolving.await {
             Ok(()) => {}
             Err(Unresolved::Failed(failure)) => return Err(Stop::Failed(failure)),
@@ -292,7 +317,7 @@ impl<'a> Pass<'a> {
         }
         desired.spec = spec;
         if !lenient {
-            desired.secrets = references::secrets(cluster, about, namespace, &desired.spec).await?;
+            desired.secrets = references::secrets(cluster, descriptor, namespace, &desired.spec).await?;
         }
         Ok(())
     }
@@ -309,7 +334,7 @@ impl<'a> Pass<'a> {
 
     /// Identifiers that other objects of the kind hold.
     async fn claimed(&self) -> Result<Vec<String>> {
-        if self.kind.about().tags != Tags::None {
+        if self.kind.descriptor().tags != Tags::None {
             return Ok(Vec::new());
         }
         let all = self.reconciler.accounts.cluster.list(self.resource, "").await?;
@@ -320,14 +345,14 @@ impl<'a> Pass<'a> {
         Ok(ids.filter_map(|(_, value)| value.as_str().map(str::to_owned)).collect())
     }
 
-    /// Adds the finalizer and the identity, before AWS hears of the object.
+    /// Adds the finalizer and the identity, before the first call of AWS that writes.
     async fn claim(&mut self, desired: &Object, adopted: bool, spec: Option<&Value>) -> Result<()> {
-        let finalizer = self.kind.about().finalizer();
+        let finalizer = self.kind.descriptor().finalizer();
         let mut all: Vec<Value> = finalizers(&self.object).cloned().collect();
         if !has_finalizer(&self.object, &finalizer) {
             all.push(json!(finalizer));
         }
-        let identity = adoption::identity(self.kind.about(), &desired.spec).to_string();
+        let identity = adoption::identity(self.kind.descriptor(), &desired.spec).to_string();
         let mut annotations = json!({"services.k8s.aws/identity": identity});
         if adopted {
             annotations["services.k8s.aws/adopted"] = json!("true");
@@ -343,7 +368,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Writes identifiers at once: a create whose identifier is lost would be made again.
-    async fn note(&mut self, aws: &Session, desired: &mut Object, found: Value) -> Result<()> {
+    async fn persist_identifiers(&mut self, aws: &Session, desired: &mut Object, found: Value) -> Result<()> {
         if found.as_object().is_none_or(serde_json::Map::is_empty) {
             return Ok(());
         }
@@ -369,7 +394,7 @@ impl<'a> Pass<'a> {
     async fn create(&mut self, aws: &Session, desired: &mut Object) -> std::result::Result<Observed, Stop> {
         self.claim(desired, false, None).await?;
         let created = self.kind.create(aws, desired).await.map_err(|failure| self.kind.translate(failure))?;
-        self.note(aws, desired, created).await?;
+        self.persist_identifiers(aws, desired, created).await?;
         self.reconciler.event(&self.object, false, "Created", "the AWS resource was created");
         for wait in READ_AFTER_CREATE {
             if let Some(observed) = self.read(aws, desired).await? {
@@ -383,11 +408,11 @@ impl<'a> Pass<'a> {
     }
 
     async fn adopt(&mut self, policy: Policy, desired: &mut Object, observed: &Observed) -> Result<()> {
-        let about = self.kind.about();
+        let descriptor = self.kind.descriptor();
         let spec = (policy == Policy::Adopt).then(|| {
             let mut spec = observed.spec.clone();
             // What the annotation named and AWS does not repeat, such as the zone of a record.
-            for (_, path) in about.adoption {
+            for (_, path) in descriptor.adoption {
                 if let Some(path) = path.strip_prefix("spec.")
                     && at(&spec, path).is_none()
                     && let Some(value) = at(&desired.spec, path)
@@ -395,7 +420,7 @@ impl<'a> Pass<'a> {
                     crate::kind::set(&mut spec, path, value.clone());
                 }
             }
-            tags::strip(about.tags, &mut spec, &self.system_tags);
+            tags::strip(descriptor.tags, &mut spec, &self.system_tags);
             without_empty(&mut spec);
             spec
         });
@@ -409,21 +434,21 @@ impl<'a> Pass<'a> {
     }
 
     fn differences(&self, desired: &Object, observed: &Observed) -> Vec<Difference> {
-        let about = self.kind.about();
+        let descriptor = self.kind.descriptor();
         let (mut wanted, mut seen) = (desired.clone(), observed.clone());
         if self.annotations.adopted {
             // Adopting changes nothing; tags of the system are neither added nor removed.
-            tags::strip(about.tags, &mut wanted.spec, &self.system_tags);
-            tags::strip(about.tags, &mut seen.spec, &self.system_tags);
+            tags::strip(descriptor.tags, &mut wanted.spec, &self.system_tags);
+            tags::strip(descriptor.tags, &mut seen.spec, &self.system_tags);
         } else {
-            tags::strip(about.tags, &mut seen.spec, &[]);
+            tags::strip(descriptor.tags, &mut seen.spec, &[]);
         }
-        let mut changed = compare(&about.spec, &wanted.spec, &seen.spec);
+        let mut changed = compare(&descriptor.spec, &wanted.spec, &seen.spec);
         self.kind.refine(&wanted, &seen, &mut changed);
         changed
     }
 
-    /// Changes what differs, and looks until AWS shows it.
+    /// Updates what differs, and reads until AWS shows it.
     async fn converge(
         &mut self,
         aws: &Session,
@@ -435,9 +460,9 @@ impl<'a> Pass<'a> {
             if changed.is_empty() {
                 return Ok(observed);
             }
-            let about = self.kind.about();
+            let descriptor = self.kind.descriptor();
             if let Some(difference) =
-                changed.iter().find(|difference| about.identity.contains(&difference.field.as_str()))
+                changed.iter().find(|difference| descriptor.identity.contains(&difference.field.as_str()))
             {
                 let old = observed.spec.get(&difference.field).cloned().unwrap_or_default();
                 let old = old.as_str().map_or_else(|| old.to_string(), str::to_owned);
@@ -445,12 +470,12 @@ impl<'a> Pass<'a> {
                 return Err(Failure::Terminal(message).into());
             }
             let paths: Vec<&str> = changed.iter().map(|difference| difference.path.as_str()).collect();
-            tracing::info!(kind = about.kind, namespace = desired.namespace, name = desired.name, diff = ?paths,
+            tracing::info!(kind = descriptor.kind, namespace = desired.namespace, name = desired.name, diff = ?paths,
                 "desired resource state has changed");
             let updated = self.kind.update(aws, desired, &observed, &changed).await;
             updated.map_err(|failure| self.kind.translate(failure))?;
             self.reconciler.event(&self.object, false, "Updated", &format!("changed {}", paths.join(", ")));
-            self.note_annotations(desired).await?;
+            self.record_annotations(desired).await?;
             let mut left = changed;
             for wait in READ_AFTER_UPDATE {
                 tokio::time::sleep(Duration::from_millis(wait)).await;
@@ -479,8 +504,8 @@ impl<'a> Pass<'a> {
         Object { annotations, ..desired.clone() }
     }
 
-    /// Notes what cannot be read back from AWS.
-    async fn note_annotations(&mut self, desired: &Object) -> Result<()> {
+    /// Records in annotations what cannot be read back from AWS.
+    async fn record_annotations(&mut self, desired: &Object) -> Result<()> {
         let wanted = self.kind.annotations(desired);
         self.annotate(wanted).await
     }
@@ -500,30 +525,33 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
-    /// Fills in empty fields of the spec that AWS has defaulted. Fields that somebody set are never touched.
-    async fn late_initialize(&mut self, observed: &Observed, conditions: &mut Conditions) -> Result<()> {
-        let about = self.kind.about();
-        if about.late.is_empty() {
-            return Ok(());
+    /// Shows fields that AWS has defaulted. False if some are still to come.
+    async fn late_initialize(&mut self, observed: &Observed, conditions: &mut Conditions) -> Result<bool> {
+        let descriptor = self.kind.descriptor();
+        if descriptor.late.is_empty() {
+            return Ok(true);
         }
-        let spec = self.object.get("spec").cloned().unwrap_or_default();
-        let missing = about.late.iter().filter(|field| spec.get(**field).is_none());
-        let found: serde_json::Map<String, Value> = missing
-            .filter_map(|field| Some(((*field).to_owned(), at(&observed.spec, field)?.clone())))
-            .collect();
-        if !found.is_empty() {
-            let at = (self.key.namespace.as_str(), self.key.name.as_str());
-            let patch = json!({"spec": found});
-            self.object = self.reconciler.accounts.cluster.merge(self.resource, at, &patch).await?;
+        let cluster = &self.reconciler.accounts.cluster;
+        match late_initialize::initialize(cluster, self.resource, descriptor, &self.object, observed).await? {
+            Late::Complete(object) => {
+                if let Some(object) = object {
+                    self.object = object;
+                }
+                let done = "Late initialization successful";
+                conditions.set(LATE_INITIALIZED, "True", done, done);
+                Ok(true)
+            }
+            Late::Incomplete => {
+                let message = "Late initialization did not complete, requeuing with delay of 5 seconds";
+                conditions.set(LATE_INITIALIZED, "False", "Delayed Late Initialization", message);
+                Ok(false)
+            }
         }
-        let done = "Late initialization successful";
-        conditions.set(LATE_INITIALIZED, "True", done, done);
-        Ok(())
     }
 
     /// Takes what was observed into the status to be written.
     fn record(&mut self, aws: &Session, observed: &Observed) {
-        let known = self.kind.about().status.iter().map(|field| field.name.clone());
+        let known = self.kind.descriptor().status.iter().map(|field| field.name.clone());
         for field in known.collect::<Vec<_>>() {
             match observed.status.get(&field).filter(|value| !value.is_null()) {
                 Some(value) => self.status[&field] = value.clone(),
@@ -545,7 +573,7 @@ impl<'a> Pass<'a> {
 
     /// Ends a pass that found nothing more to do, or that waits for AWS.
     fn synced(&self, observed: &Observed, mut conditions: Conditions) -> End {
-        let about = self.kind.about();
+        let descriptor = self.kind.descriptor();
         let settings = &self.reconciler.accounts.settings;
         let action = if let Some(failed) = &observed.failed {
             conditions.set(RECOVERABLE, "True", "", failed);
@@ -556,7 +584,7 @@ impl<'a> Pass<'a> {
             Action::After(settings.wait(*after))
         } else {
             conditions.set(SYNCED, "True", "", "Resource synced successfully");
-            let own = settings.resync_of.get(about.kind).copied().or(about.resync);
+            let own = settings.resync_of.get(descriptor.kind).copied().or(descriptor.resync);
             // Objects that were made together do not come back together.
             Action::After(own.unwrap_or(settings.resync).mul_f64(0.95 + 0.1 * rand::random::<f64>()))
         };
@@ -564,7 +592,7 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// Returns where a resource lives.
+/// Returns account, region and partition of a resource.
 fn metadata(aws: &Session) -> Value {
     json!({"ownerAccountID": aws.account, "region": aws.region, "partition": aws.partition})
 }
@@ -581,7 +609,7 @@ fn merge(into: &mut Value, from: &Value) {
     }
 }
 
-/// Removes what says nothing: nulls, empty texts, lists and objects.
+/// Removes empty values: nulls, strings, lists and objects.
 fn without_empty(value: &mut Value) {
     if let Value::Object(fields) = value {
         fields.values_mut().for_each(without_empty);

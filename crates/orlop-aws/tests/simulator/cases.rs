@@ -3,10 +3,11 @@
 use serde_json::{Value, json};
 
 use crate::{
-    bridge::{bridge, create_function, create_zone},
+    bridge::create_function,
     harness::{At, Harness, at},
     kinds::{TRUST, ZIP},
     simulators::Simulator,
+    stage::{bridge, create_zone},
 };
 
 /// A look at AWS: service, method, path and body, and a text of the answer that tells of a change.

@@ -183,10 +183,10 @@ async fn throttle_codes_of_every_service_back_off_in_silence_and_end_well() {
                 orlop_aws::is_synced(object) && condition(object, "ACK.Recoverable").is_none()
             })
             .await;
-        // Writes are tried once in a pass: each wait is twice the one before, give or take the jitter.
+        // Writes are tried once in a pass: each wait is twice the one before, give or take the jitter. The first
+        // gap is left out: a pass under way may see the change before its event adds the object once more.
         let gaps = proxy.gaps();
         assert_eq!(gaps.len(), 3, "{kind} {code}: {gaps:?}");
-        assert!(gaps[0] >= Duration::from_millis(90), "{kind} {code}: {gaps:?}");
         assert!(
             gaps[1] >= Duration::from_millis(180) && gaps[2] >= Duration::from_millis(360),
             "{kind} {code}: {gaps:?}"
@@ -225,10 +225,10 @@ async fn thousand_functions_at_once_keep_under_the_limits_of_lambda() {
         || proxy.made().iter().filter(|call| call.starts_with("POST /2015-03-31/functions ")).count();
     harness.until("half are created", async || (creates() >= FUNCTIONS / 2).then_some(())).await;
     harness.until("all are created", async || (creates() >= FUNCTIONS).then_some(())).await;
-    // Over the whole, so that a pause of the machine does not look like a burst.
     for (calls, limit) in
         [("POST /2015-03-31/functions", 15 * SCALE), ("GET /2015-03-31/functions/many-", 100 * SCALE)]
     {
+        // Over the whole: single calls are late by as much as the machine is busy.
         let (count, span) = proxy.span_of(calls);
         let rate = count as f64 / span.as_secs_f64();
         assert!(rate <= limit as f64, "{calls}: {rate} calls a second, where {limit} are the limit");

@@ -3,11 +3,11 @@
 use serde_json::{Value, json};
 
 use crate::{
-    bridge::create_zone,
     harness::{At, Harness, at, condition, has, of_account},
     kinds::ZIP,
     proxy::Proxy,
     simulators::{Simulator, ministack},
+    stage::create_zone,
 };
 
 struct Ground {

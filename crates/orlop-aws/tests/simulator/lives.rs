@@ -5,12 +5,12 @@ use std::pin::Pin;
 use serde_json::{Value, json};
 
 use crate::{
-    bridge::{bridge, create_zone},
     cases::{Case, prepare},
     harness::{Harness, at},
     kinds::{TRUST, ZIP},
     proxy::Fault,
     simulators::Simulator,
+    stage::{bridge, create_zone},
 };
 
 type Preparation<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;

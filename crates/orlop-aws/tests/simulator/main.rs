@@ -5,7 +5,9 @@
 
 mod accounts;
 mod bridge;
+mod bridge_domains;
 mod cases;
+mod composed;
 mod domains;
 mod faults;
 mod fields;
@@ -21,4 +23,5 @@ mod process;
 mod proxy;
 mod semantics;
 mod simulators;
+mod stage;
 mod starts;

@@ -4,12 +4,12 @@ use orlop_aws::Settings;
 use serde_json::{Value, json};
 
 use crate::{
-    bridge::create_zone,
     harness::{At, Harness, at, condition, has, of_account, settings},
     kinds::{TRUST, ZIP},
     process::{Gateway, Process},
     proxy::{Fault, Proxy},
     simulators::{Simulator, ministack, moto},
+    stage::create_zone,
 };
 
 fn role(name: &str) -> Value {

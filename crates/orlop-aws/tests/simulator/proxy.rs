@@ -45,6 +45,8 @@ pub(crate) enum Fault {
 #[derive(Clone, Debug)]
 struct Rule {
     matching: String,
+    /// Text that the body contains.
+    body: String,
     fault: Fault,
     left: usize,
 }
@@ -147,7 +149,12 @@ impl Proxy {
 
     /// Injects a fault into the next calls whose description contains a text: `METHOD path target action`.
     pub(crate) fn inject(&self, matching: &str, fault: Fault, times: usize) {
-        let rule = Rule { matching: matching.to_owned(), fault, left: times };
+        self.inject_for(matching, "", fault, times);
+    }
+
+    /// The same for calls whose body contains a text too.
+    pub(crate) fn inject_for(&self, matching: &str, body: &str, fault: Fault, times: usize) {
+        let rule = Rule { matching: matching.to_owned(), body: body.to_owned(), fault, left: times };
         self.state.rules.lock().expect("rules").push(rule);
     }
 
@@ -279,7 +286,9 @@ async fn forward_request(
     let description = describe(&Request::from_parts(parts.clone(), body.clone()));
     let fault = {
         let mut rules = state.rules.lock().expect("rules");
-        let found = rules.iter_mut().find(|rule| rule.left > 0 && description.contains(&rule.matching));
+        let text = String::from_utf8_lossy(&body);
+        let matches = |rule: &&mut Rule| description.contains(&rule.matching) && text.contains(&rule.body);
+        let found = rules.iter_mut().filter(|rule| rule.left > 0).find(matches);
         found.map(|rule| {
             rule.left -= 1;
             rule.fault.clone()

@@ -298,13 +298,29 @@ async fn field_export_copies_to_config_map_and_secret() {
                 .is_some_and(|condition| condition["message"] == "path does not exist in this object")
         })
         .await;
-    harness.apply(&export, "FieldExport", json!({}), spec(to, "nonsense |")).await;
-    harness
-        .eventually(&export, |object| {
-            condition(object, "ACK.Terminal")
-                .is_some_and(|condition| condition["message"] == "unable to parse path")
-        })
-        .await;
+    for (path, message) in
+        [("nonsense |", "unable to parse path"), (".status.ackResourceMetadata", "unable to execute query")]
+    {
+        harness.apply(&export, "FieldExport", json!({}), spec(to.clone(), path)).await;
+        harness
+            .eventually(&export, |object| {
+                condition(object, "ACK.Terminal").is_some_and(|condition| condition["message"] == message)
+            })
+            .await;
+    }
+    let value = async || {
+        let map =
+            harness.call("GET", "/api/v1/namespaces/default/configmaps/out", None).await.expect("a map");
+        map["data"]["default.arn"].clone()
+    };
+    // The key goes with the export if that is asked for.
+    let selected = ".status.conditions[] | select(.type == \"Ready\") | .status";
+    let deletes = json!({"services.k8s.aws/deletion-policy": "delete"});
+    harness.apply(&export, "FieldExport", deletes, spec(to, selected)).await;
+    harness.until("the condition is exported", async || (value().await == "True").then_some(())).await;
+    harness.delete(&export).await;
+    harness.gone(&export).await;
+    assert_eq!(value().await, serde_json::Value::Null);
     harness.delete(&role).await;
     harness.gone(&role).await;
 }
@@ -375,6 +391,51 @@ async fn field_export_to_a_secret_under_a_given_key_waits_for_both() {
     harness.gone(&export).await;
     let found = harness.call("GET", &format!("{secrets}/target"), None).await.expect("a Secret");
     assert!(found["data"]["arn"].is_string(), "what was exported stays");
+    harness.delete(&role).await;
+    harness.gone(&role).await;
+}
+
+/// Defaults of AWS were written into the user's spec, and GitOps tools fought them.
+#[tokio::test(flavor = "multi_thread")]
+async fn late_initialized_fields_have_a_manager_of_their_own_and_yield_to_the_user() {
+    let proxy = Proxy::start(&moto().address).await;
+    let harness = Harness::start(settings(&proxy.address)).await;
+    let role = at("iam", "roles", "default", "late");
+    let without = Fault::Replace("<MaxSessionDuration>3600</MaxSessionDuration>", "");
+    proxy.inject("GetRole", without, usize::MAX);
+    let spec = json!({"name": "late", "assumeRolePolicyDocument": TRUST});
+    harness.apply(&role, "Role", json!({}), spec.clone()).await;
+    let delayed = harness.eventually(&role, |object| has(object, "ACK.LateInitialized", "False")).await;
+    let late = condition(&delayed, "ACK.LateInitialized").expect("a condition");
+    assert_eq!(late["reason"], "Delayed Late Initialization");
+    assert_eq!(late["message"], "Late initialization did not complete, requeuing with delay of 5 seconds");
+    assert!(has(&delayed, "ACK.ResourceSynced", "False"), "{delayed:#}");
+    proxy.clear();
+    let synced = harness.synced(&role).await;
+    assert!(has(&synced, "ACK.LateInitialized", "True"));
+    assert_eq!((&synced["spec"]["maxSessionDuration"], &synced["spec"]["path"]), (&json!(3600), &json!("/")));
+    let managers = synced["metadata"]["managedFields"].as_array().expect("managers");
+    let fields = |manager: &str| {
+        let entry =
+            managers.iter().find(|entry| entry["manager"] == manager && entry["operation"] == "Apply");
+        entry.expect("a manager")["fieldsV1"]["f:spec"].clone()
+    };
+    let own = fields("orlop-aws-late-initialize");
+    assert!(own.get("f:maxSessionDuration").is_some() && own.get("f:path").is_some(), "{own}");
+    assert!(own.get("f:name").is_none() && fields("user").get("f:path").is_none());
+    // Applied again without them, they stay; set by the user, they are the user's.
+    let applied = harness.apply(&role, "Role", json!({}), spec.clone()).await;
+    assert_eq!(applied["spec"]["maxSessionDuration"], 3600);
+    let mut longer = spec;
+    longer["maxSessionDuration"] = json!(7200);
+    harness.apply(&role, "Role", json!({}), longer).await;
+    harness
+        .until("AWS has the user's value", async || {
+            let query = "Action=GetRole&RoleName=late&Version=2010-05-08";
+            moto().query("iam", query).await.1.contains(">7200<").then_some(())
+        })
+        .await;
+    assert_eq!(harness.synced(&role).await["spec"]["maxSessionDuration"], 7200);
     harness.delete(&role).await;
     harness.gone(&role).await;
 }

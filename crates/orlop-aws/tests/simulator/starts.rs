@@ -6,12 +6,12 @@ use orlop_aws::Settings;
 use serde_json::json;
 
 use crate::{
-    bridge::{bridge, create_zone},
     harness::{At, Harness, at, of_account, settings},
     kinds::TRUST,
     process::{Gateway, Process},
     proxy::{Fault, Proxy},
     simulators::{Simulator, free_port, ministack, moto},
+    stage::{bridge, create_zone},
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -86,12 +86,18 @@ async fn rights_of_the_manifest_are_enough_and_end_at_the_watched_namespace() {
     let settings = Settings { namespaces, ..of_account(&aws.address, account) };
     let mut harness = Harness::without_controllers(settings).await;
     harness.namespace("team", json!({})).await;
-    for object in orlop_aws::rbac(&harness.settings, "ack-system") {
+    let policy = orlop_aws::network_policy("ack-system", &orlop_aws::Egress::default());
+    let mut manifests = orlop_aws::rbac(&harness.settings, "ack-system");
+    manifests.push(policy.clone());
+    for object in manifests {
         let (kind, name) = (object["kind"].as_str().expect("a kind"), object["metadata"]["name"].as_str());
         let name = name.expect("a name");
         let within = object["metadata"]["namespace"].as_str().unwrap_or_default();
         let path = match kind {
             "Namespace" => format!("/api/v1/namespaces/{name}"),
+            "NetworkPolicy" => {
+                format!("/apis/networking.k8s.io/v1/namespaces/{within}/networkpolicies/{name}")
+            }
             "ServiceAccount" => format!("/api/v1/namespaces/{within}/serviceaccounts/{name}"),
             "RoleBinding" => {
                 format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{within}/rolebindings/{name}")
@@ -99,7 +105,11 @@ async fn rights_of_the_manifest_are_enough_and_end_at_the_watched_namespace() {
             other => format!("/apis/rbac.authorization.k8s.io/v1/{}s/{name}", other.to_lowercase()),
         };
         let path = format!("{path}?fieldManager=user&force=true");
-        harness.call("PATCH", &path, Some(("application/apply-patch+yaml", &object))).await.expect("applied");
+        let applied = harness.call("PATCH", &path, Some(("application/apply-patch+yaml", &object))).await;
+        let applied = applied.expect("applied");
+        if kind == "NetworkPolicy" {
+            assert_eq!(applied["spec"], policy["spec"], "the server knows every field");
+        }
     }
     let groups = ["system:serviceaccounts", "system:serviceaccounts:ack-system"];
     harness.own = Some(harness.server.client_as("system:serviceaccount:ack-system:orlop-aws", &groups));

@@ -13,7 +13,7 @@ use crate::{
     kinds::apigatewayv2::{call, list},
 };
 
-/// Time between looks at a mapping that is not there.
+/// Requeue delay while the mapping does not exist.
 const WAIT_SECONDS: u64 = 15;
 
 /// Reads the mapping of a domain's root.

@@ -17,7 +17,7 @@ use crate::{
     kind::at,
 };
 
-/// Time between looks at a certificate that is not issued.
+/// Requeue delay while the certificate is not issued.
 const PENDING_SECONDS: u64 = 30;
 
 /// A certificate, or the step that the phase ends with.
@@ -33,17 +33,18 @@ pub(super) async fn run(work: &mut Work<'_>) -> Result<Step> {
         _ => discover(work).await?,
     };
     match found {
-        Found::Certificate(certificate) => judge(work, certificate).await,
+        Found::Certificate(certificate) => evaluate(work, certificate).await,
         Found::Step(step) => Ok(step),
     }
 }
 
-/// Takes the certificate that status names as long as it is good; looks for one otherwise.
+/// Takes the certificate in status as long as it is valid; discovers one otherwise.
 async fn discover(work: &mut Work<'_>) -> Result<Found> {
     let domain = domain(work);
     if let Some(arn) = work.status("certificateArn").map(str::to_owned)
         && let Some(known) = certificates::describe(work.aws, &arn).await?
         && known.status == "ISSUED"
+        && !known.is_expired()
         && known.covers(&domain)
     {
         return Ok(Found::Certificate(known));
@@ -81,7 +82,7 @@ async fn create(work: &mut Work<'_>) -> Result<Found> {
     let domain = domain(work);
     let name = child_name(&domain);
     let existing = work.child(CERTIFICATE, &name).await?;
-    // One that an earlier life of this object left behind.
+    // One left over from an earlier object of this name.
     let leftover = match existing {
         Some(_) => None,
         None => certificates::owned(work.aws, &domain, &work.owner).await?,
@@ -100,7 +101,7 @@ async fn create(work: &mut Work<'_>) -> Result<Found> {
     };
     Ok(match certificates::describe(work.aws, &arn).await? {
         Some(certificate) => Found::Certificate(certificate),
-        // Somebody deleted it behind ACK's back, which may not look for hours: a new child makes a new one.
+        // It was deleted out of band, which ACK's resync may see hours later: a new child creates a new one.
         None if status(&child, SYNCED) == Some("True") => {
             work.delete_child(CERTIFICATE, &name).await?;
             let text = format!("certificate {arn} is gone and will be requested again");
@@ -121,7 +122,7 @@ fn arn_of(child: &Value) -> Option<String> {
 }
 
 /// Decides by the state of the certificate.
-async fn judge(work: &mut Work<'_>, certificate: Certificate) -> Result<Step> {
+async fn evaluate(work: &mut Work<'_>, certificate: Certificate) -> Result<Step> {
     let domain = domain(work);
     work.status["certificateArn"] = json!(certificate.arn);
     work.status["certificateStatus"] = json!(certificate.status);
@@ -130,6 +131,10 @@ async fn judge(work: &mut Work<'_>, certificate: Certificate) -> Result<Step> {
         return Ok(Step::refused("Error", text));
     }
     match certificate.status.as_str() {
+        "ISSUED" if certificate.is_expired() => {
+            let text = format!("certificate not issued: {} is EXPIRED", certificate.arn);
+            Ok(Step::refused("Error", text))
+        }
         "ISSUED" => Ok(Step::done("Issued", "Certificate is ISSUED")),
         "PENDING_VALIDATION" => validate(work, &certificate).await,
         other => {
@@ -162,7 +167,7 @@ async fn validate(work: &mut Work<'_>, certificate: &Certificate) -> Result<Step
                 }
             },
         };
-        // The name is ACM's own; an older value of it is of no use to anybody.
+        // The name is ACM's own; an older value of it is obsolete.
         records::ensure(work.aws, &zone, &[records::cname(name, value, 300)], |_| true).await?;
         noted.push(json!({"name": name, "type": kind, "value": value, "hostedZoneID": zone}));
     }
@@ -204,7 +209,7 @@ pub(super) async fn clean(work: &mut Work<'_>) -> Result<Cleaned> {
     };
     let certificate = match known {
         Some(certificate) => certificate,
-        // Its ARN may have been lost with a killed controller; the tag tells.
+        // Its ARN may have been lost with a killed controller; the tag identifies it.
         None => match certificates::owned(work.aws, &domain, &work.owner).await? {
             Some(arn) => match certificates::describe(work.aws, &arn).await? {
                 Some(certificate) => certificate,

@@ -19,13 +19,13 @@ pub(super) async fn run(work: &mut Work<'_>) -> Result<Step> {
         name: domain(work),
         target: endpoint,
         alias_zone,
-        // An endpoint of an earlier life: nobody else has a use for it.
+        // An endpoint of an earlier object of this name.
         is_stale: Box::new(move |value| value.starts_with("d-") && value.ends_with(&suffix)),
     };
     run_site(work, site).await
 }
 
-/// The record is the one that status tells of, or one that leads to the domain name: a killed controller may have
+/// The record is the one in status, or one that leads to the domain name: a killed controller may have
 /// written it without living to note it.
 pub(super) async fn clean(work: &mut Work<'_>) -> Result<Cleaned> {
     let domain = domain(work);

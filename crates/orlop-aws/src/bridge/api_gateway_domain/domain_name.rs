@@ -13,7 +13,7 @@ use crate::{
     kinds::apigatewayv2::call,
 };
 
-/// Time between looks at a domain name that is not available.
+/// Requeue delay while the domain name is not available.
 const WAIT_SECONDS: u64 = 15;
 
 /// Reads a domain name; `None` if this account and region have none.
@@ -21,7 +21,7 @@ pub(super) async fn read(work: &Work<'_>, domain: &str) -> Result<Option<Value>>
     optional(call(work.aws, "GetDomainName", "GET", &["domainnames", domain], None).await, &[])
 }
 
-/// True if a domain name was made for this object, in this life or an earlier one.
+/// True if a domain name was created for this object, or for an earlier one of the same name.
 pub(super) fn is_ours(work: &Work<'_>, found: &Value) -> bool {
     found["tags"][OWNER_TAG] == work.owner.as_str()
 }

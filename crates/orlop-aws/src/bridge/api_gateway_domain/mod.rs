@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 
 use super::{
-    kind::{About, Cleaned, Phase, Phases, READY, Step, Workflow},
+    kind::{Cleaned, Descriptor, Phase, Phases, READY, Step, Workflow},
     work::Work,
 };
 use crate::{client::Result, fields::parse, kind::at};
@@ -56,7 +56,7 @@ impl Phases for DomainPhase {
     }
 }
 
-static ABOUT: About = About {
+static DESCRIPTOR: Descriptor = Descriptor {
     kind: "APIGatewayDomain",
     plural: "apigatewaydomains",
     short_names: &["agd"],
@@ -116,7 +116,7 @@ static ABOUT: About = About {
 impl Workflow for ApiGatewayDomain {
     type Phase = DomainPhase;
 
-    const ABOUT: &'static About = &ABOUT;
+    const DESCRIPTOR: &'static Descriptor = &DESCRIPTOR;
 
     /// The schema has rules for this too, which an API server without CEL does not know.
     fn check(spec: &Value) -> std::result::Result<(), String> {
