@@ -56,11 +56,28 @@ struct State<T> {
     processing: HashSet<T>,
     /// Items in back-off, by the time they are due. The number tells items of the same time apart.
     delayed: BTreeMap<(Instant, u64), T>,
-    /// Entry of each item in `delayed`: the earliest that was asked for.
-    due: HashMap<T, (Instant, u64)>,
+    /// Entry of each item in `delayed`.
+    due: HashMap<T, Due>,
     next_number: u64,
     /// Consecutive failures of each item.
     failures: HashMap<T, u32>,
+}
+
+/// Entry of an item in the delayed ones.
+#[derive(Clone, Copy, Debug)]
+struct Due {
+    key: (Instant, u64),
+    source: DelaySource,
+}
+
+/// Origin of a delay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DelaySource {
+    /// `add_after`: something happens to the item at that time.
+    Added,
+    /// The outcome of a reconciliation, which the next outcome supersedes: an item that is added during its
+    /// back-off must not come back at the shorter delay of the failure before.
+    Outcome,
 }
 
 impl<T: Clone + Debug + Eq + Hash + Send + 'static> WorkQueue<T> {
@@ -87,7 +104,7 @@ impl<T: Clone + Debug + Eq + Hash + Send + 'static> WorkQueue<T> {
     pub fn add_after(&self, item: T, delay: Duration) {
         self.metrics.added();
         let mut state = self.lock();
-        Self::delay(&mut state, item, delay);
+        Self::delay(&mut state, item, delay, DelaySource::Added);
         drop(state);
         self.changed.notify_one();
     }
@@ -158,15 +175,18 @@ impl<T: Clone + Debug + Eq + Hash + Send + 'static> WorkQueue<T> {
         self.changed.notify_one();
     }
 
-    fn delay(state: &mut State<T>, item: T, delay: Duration) {
+    /// Delays an item. The earliest time counts, except that an outcome supersedes the one before.
+    fn delay(state: &mut State<T>, item: T, delay: Duration, source: DelaySource) {
         let key = (Instant::now() + delay, state.next_number);
-        match state.due.get(&item) {
-            Some(earlier) if *earlier <= key => return,
-            Some(later) => drop(state.delayed.remove(later)),
-            None => {}
+        if let Some(pending) = state.due.get(&item) {
+            let superseded = pending.source == DelaySource::Outcome && source == DelaySource::Outcome;
+            if pending.key <= key && !superseded {
+                return;
+            }
+            state.delayed.remove(&pending.key);
         }
         state.next_number += 1;
-        state.due.insert(item.clone(), key);
+        state.due.insert(item.clone(), Due { key, source });
         state.delayed.insert(key, item);
     }
 
@@ -180,11 +200,11 @@ impl<T: Clone + Debug + Eq + Hash + Send + 'static> WorkQueue<T> {
                 let delay = backoff::delay(*failures);
                 *failures = failures.saturating_add(1);
                 self.metrics.retried();
-                Self::delay(&mut state, item.clone(), delay);
+                Self::delay(&mut state, item.clone(), delay, DelaySource::Outcome);
             }
             Action::After(delay) => {
                 state.failures.remove(item);
-                Self::delay(&mut state, item.clone(), delay);
+                Self::delay(&mut state, item.clone(), delay, DelaySource::Outcome);
             }
             Action::Done => drop(state.failures.remove(item)),
         }
@@ -382,6 +402,51 @@ mod tests {
         )
         .await;
         assert_eq!(*runs.lock().unwrap(), [5, 12]);
+    }
+
+    /// An item that was added during its back-off came back at the delay of the failure before.
+    #[tokio::test(start_paused = true)]
+    async fn outcome_supersedes_the_delay_of_the_outcome_before() {
+        let queue = queue();
+        queue.add("item");
+        let began = Instant::now();
+        let runs = Arc::new(Mutex::new(Vec::new()));
+        let (times, again) = (runs.clone(), queue.clone());
+        run_until(
+            &queue,
+            || runs.lock().unwrap().len() == 3,
+            move |item| {
+                let mut times = times.lock().unwrap();
+                times.push(began.elapsed().as_secs());
+                let first = times.len() == 1;
+                if first {
+                    again.add(item);
+                }
+                async move { Ok(Action::After(Duration::from_secs(if first { 100 } else { 200 }))) }
+            },
+        )
+        .await;
+        assert_eq!(*runs.lock().unwrap(), [0, 0, 200]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_that_was_added_outlasts_a_longer_outcome() {
+        let queue = queue();
+        queue.add("item");
+        let began = Instant::now();
+        let runs = Arc::new(Mutex::new(Vec::new()));
+        let (times, again) = (runs.clone(), queue.clone());
+        run_until(
+            &queue,
+            || runs.lock().unwrap().len() == 2,
+            move |item| {
+                times.lock().unwrap().push(began.elapsed().as_secs());
+                again.add_after(item, Duration::from_secs(10));
+                async { Ok(Action::After(Duration::from_secs(200))) }
+            },
+        )
+        .await;
+        assert_eq!(*runs.lock().unwrap(), [0, 10]);
     }
 
     #[tokio::test(start_paused = true)]
