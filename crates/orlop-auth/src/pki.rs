@@ -140,11 +140,7 @@ impl Authority {
 
     /// Returns whether this CA issued a client certificate that stays valid for `margin`, and the key is its.
     pub fn is_client_valid(&self, client: &Credential, margin: Duration) -> bool {
-        let Ok(certified) = certified_key(client) else { return false };
-        let Some((first, others)) = certified.cert.split_first() else { return false };
-        let at = UnixTime::since_unix_epoch(Duration::from_secs(UnixTime::now().as_secs()) + margin);
-        client_verifier(self.certificate())
-            .is_ok_and(|verifier| verifier.verify_client_cert(first, others, at).is_ok())
+        is_client_of(self.certificate(), client, margin)
     }
 
     /// Returns the CA's certificate.
@@ -306,6 +302,20 @@ pub fn is_valid_for(certificate: &str, margin: Duration) -> bool {
     let Ok((_, parsed)) = x509_parser::parse_x509_certificate(&first) else { return false };
     let until = crate::time::system_clock() + margin.as_secs().cast_signed();
     parsed.validity().not_after.timestamp() > until
+}
+
+/// Returns whether one of some CAs (PEM) issued a client certificate that stays valid for `margin`, and the key is its.
+pub fn is_client_of(cas: &str, client: &Credential, margin: Duration) -> bool {
+    let Ok(certified) = certified_key(client) else { return false };
+    let Some((first, others)) = certified.cert.split_first() else { return false };
+    let at = UnixTime::since_unix_epoch(Duration::from_secs(UnixTime::now().as_secs()) + margin);
+    client_verifier(cas).is_ok_and(|verifier| verifier.verify_client_cert(first, others, at).is_ok())
+}
+
+/// Returns the first certificate of some (PEM).
+pub fn first_certificate(certificates: &str) -> &str {
+    const END: &str = "-----END CERTIFICATE-----";
+    certificates.find(END).map_or(certificates, |at| &certificates[..at + END.len()])
 }
 
 /// Returns true if two sets of certificates (PEM) have one in common.

@@ -1,6 +1,9 @@
 //! Finds the server and the credentials, as kubectl does.
 
-use std::{env, fs, path::Path};
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+};
 
 use orlop_auth::webhook::{ClientConfig, Origin, Trust};
 
@@ -10,7 +13,7 @@ use crate::{Kubeconfig, error::ConfigError};
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// A server, and the credentials of a client.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Config {
     pub(crate) client: ClientConfig,
     pub(crate) default_namespace: String,
@@ -31,7 +34,8 @@ impl Config {
     pub fn of(kubeconfig: &Kubeconfig) -> Result<Self, ConfigError> {
         let client = ClientConfig::of(kubeconfig.to_value(), Path::new("."));
         let path = kubeconfig.path.clone();
-        let client = client.map_err(|reason| ConfigError::Invalid { path, reason })?;
+        let mut client = client.map_err(|reason| ConfigError::Invalid { path, reason })?;
+        client.files.extend(kubeconfig.files.iter().cloned());
         let default_namespace = client.namespace.clone().unwrap_or_else(|| "default".to_owned());
         Ok(Self { client, default_namespace })
     }
@@ -53,9 +57,20 @@ impl Config {
         let client = ClientConfig {
             trust: Trust::Bundle(read("ca.crt")?.into_bytes()),
             token_file: Some(folder.join("token")),
+            files: vec![folder.join("ca.crt")],
             ..ClientConfig::new(url, origin, path)
         };
         Ok(Self { client, default_namespace: read("namespace")?.trim().to_owned() })
+    }
+
+    /// Reads a kubeconfig file.
+    pub fn read_from(path: &Path) -> Result<Self, ConfigError> {
+        Self::of(&Kubeconfig::read_from(path)?)
+    }
+
+    /// Returns the files that it was read from.
+    pub fn files(&self) -> &[PathBuf] {
+        &self.client.files
     }
 
     /// Returns the URL of the server.

@@ -22,6 +22,8 @@ pub struct Kubeconfig {
     document: Map<String, Value>,
     /// The first file that it was read from.
     pub(crate) path: PathBuf,
+    /// All files that it was read from.
+    pub(crate) files: Vec<PathBuf>,
 }
 
 impl std::fmt::Debug for Kubeconfig {
@@ -49,6 +51,9 @@ impl Kubeconfig {
                 None => read,
             });
         }
+        if let Some(merged) = &mut merged {
+            merged.files = paths;
+        }
         merged.ok_or_else(|| ConfigError::Unusable("no kubeconfig".to_owned()))
     }
 
@@ -63,7 +68,8 @@ impl Kubeconfig {
         let documents: Vec<Value> = serde_saphyr::from_multiple(&text)
             .map_err(|error| invalid(format!("not a kubeconfig: {error}")))?;
         let folder = path.parent().unwrap_or(Path::new("."));
-        let mut merged = Self { document: Map::new(), path: path.to_owned() };
+        let files = vec![path.to_owned()];
+        let mut merged = Self { document: Map::new(), path: path.to_owned(), files };
         for document in documents {
             let Value::Object(mut document) = document else {
                 return Err(invalid("not a kubeconfig".to_owned()));

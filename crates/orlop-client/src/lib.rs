@@ -23,6 +23,7 @@ pub use error::{ConfigError, Error, Result};
 pub use kube_core as core;
 pub use kube_core::{Resource, ResourceExt};
 pub use kubeconfig::Kubeconfig;
+pub use remote::Connection;
 pub use watch_of_kind::watch_kind;
 
 /// Parameters and results of requests.

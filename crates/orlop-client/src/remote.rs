@@ -1,18 +1,25 @@
 //! Requests to another server, with the credentials of a kubeconfig.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::PathBuf,
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, combinators::UnsyncBoxBody};
 use jiff::{SignedDuration, Timestamp};
-use orlop_auth::webhook::{ClientConfig, Origin, Transport};
+use orlop_auth::{
+    files::Files,
+    webhook::{ClientConfig, Origin, Transport},
+};
 use serde_json::{Value, json};
 use tokio::{sync::Mutex, time::Instant};
 
 use crate::{
     body::Body,
-    client::Client,
+    client::{Answer, Client},
     config::Config,
     error::{BoxError, ConfigError},
     exec_plugin,
@@ -25,6 +32,8 @@ const RETRIES: u32 = 10;
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(10);
 /// Age at which a token's file is read again, as in client-go.
 const TOKEN_AGE_MAX: Duration = Duration::from_secs(60);
+/// Interval at which followed files are checked.
+const FILES_INTERVAL: Duration = Duration::from_secs(1);
 /// Time before the end of a token's validity when a plugin is asked for another.
 const TOKEN_MARGIN: SignedDuration = SignedDuration::from_secs(60);
 
@@ -52,15 +61,82 @@ enum Credentials {
     },
 }
 
-impl Client {
-    /// Returns a client of another server.
-    pub async fn connect(config: Config) -> Result<Self, ConfigError> {
-        connect(config).await
+/// The connection of a client to another server. Its configuration can be replaced while the client is in use.
+#[derive(Clone)]
+pub struct Connection(Arc<RwLock<Arc<Remote>>>);
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Connection")
     }
 }
 
-async fn connect(config: Config) -> Result<Client, ConfigError> {
-    let Config { client: mut config, default_namespace } = config;
+impl Connection {
+    /// Sends further requests by another configuration. Those under way, such as watches, go on as they are.
+    pub async fn replace(&self, config: Config) -> Result<(), ConfigError> {
+        let remote = Arc::new(remote(config.client).await?);
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = remote;
+        Ok(())
+    }
+
+    /// Follows the files of a configuration for ever: reads it again when one changes, and calls `replaced` with one that is
+    /// in use. One that cannot be used leaves the last.
+    pub async fn follow(
+        &self,
+        read: impl Fn() -> Result<Config, ConfigError> + Send + Sync,
+        replaced: impl Fn(&Config) + Send + Sync,
+    ) {
+        // Nobody has looked at the files since the connection was made: the first pass always reads them.
+        let mut files: Option<Files> = None;
+        loop {
+            if files.as_mut().is_none_or(Files::changed_now) {
+                match self.reload(&read, &replaced).await {
+                    Ok(read_files) => files = Some(read_files),
+                    Err(error) => tracing::warn!(%error, "cannot use the changed credentials of the cluster"),
+                }
+            }
+            tokio::time::sleep(FILES_INTERVAL).await;
+        }
+    }
+
+    async fn reload(
+        &self,
+        read: impl Fn() -> Result<Config, ConfigError>,
+        replaced: impl Fn(&Config),
+    ) -> Result<Files, ConfigError> {
+        // The first reading tells the files; a change during the second is noticed later.
+        let files = Files::new(read()?.client.files);
+        let config = read()?;
+        self.replace(config.clone()).await?;
+        replaced(&config);
+        Ok(files)
+    }
+
+    fn current(&self) -> Arc<Remote> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Client {
+    /// Returns a client of another server.
+    pub async fn connect(config: Config) -> Result<Self, ConfigError> {
+        Ok(Self::connect_replaceable(config).await?.0)
+    }
+
+    /// Returns a client of another server, and its connection.
+    pub async fn connect_replaceable(config: Config) -> Result<(Self, Connection), ConfigError> {
+        let Config { client: config, default_namespace } = config;
+        let connection = Connection(Arc::new(RwLock::new(Arc::new(remote(config).await?))));
+        let used = connection.clone();
+        let call = move |request| -> Answer {
+            let remote = used.current();
+            Box::pin(async move { remote.call(request).await })
+        };
+        Ok((Self::of(call, &default_namespace), connection))
+    }
+}
+
+async fn remote(mut config: ClientConfig) -> Result<Remote, ConfigError> {
     let credentials = credentials(&mut config).await?;
     let mut headers = HeaderMap::new();
     if let Some(authorization) = &config.authorization {
@@ -74,20 +150,13 @@ async fn connect(config: Config) -> Result<Client, ConfigError> {
     }
     let transport = Transport::new(config.trust, config.identity, usize::MAX);
     transport.check().map_err(ConfigError::Unusable)?;
-    let remote = Arc::new(Remote {
+    Ok(Remote {
         transport: Arc::new(transport),
         origin: config.origin,
         prefix: config.path.trim_end_matches('/').to_owned(),
         headers,
         credentials,
-    });
-    Ok(Client::of(
-        move |request| {
-            let remote = remote.clone();
-            Box::pin(async move { remote.call(request).await })
-        },
-        &default_namespace,
-    ))
+    })
 }
 
 /// Returns the credentials of requests. A plugin's client certificate becomes that of `config`.

@@ -24,9 +24,9 @@ pub(crate) const NAME: &str = "certificatesigningrequest-cleaner-controller";
 /// Name of the controller of PodCertificateRequests.
 pub(crate) const PODS: &str = "podcertificaterequest-cleaner-controller";
 
-/// Interval between two looks at CertificateSigningRequests.
+/// Resync period of CertificateSigningRequests.
 const INTERVAL: Duration = Duration::from_secs(60 * 60);
-/// Interval between two looks at PodCertificateRequests, and their age, in seconds.
+/// Resync period of PodCertificateRequests, and their age, in seconds.
 const POD_INTERVAL: Duration = Duration::from_secs(5 * 60);
 const POD_AGE: i64 = 30 * 60;
 /// Age of decided requests, in seconds.
@@ -53,7 +53,7 @@ where
     loop {
         ticks.tick().await;
         if let Err(error) = clean(context.client.clone()).await {
-            tracing::warn!(%error, "cannot look for old certificate requests; trying again later");
+            tracing::warn!(%error, "cannot clean up certificate requests; trying again later");
         }
     }
 }

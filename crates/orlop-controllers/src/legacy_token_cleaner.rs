@@ -32,7 +32,7 @@ pub(crate) const NAME: &str = "legacy-serviceaccount-token-cleaner-controller";
 const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
 /// ConfigMap of `kube-system` with the day since which the use of tokens is tracked.
 const TRACKING: &str = "kube-apiserver-legacy-service-account-token-tracking";
-/// Interval between two looks, and the time that a token must not have been used, as in Kubernetes.
+/// Resync period, and the time that a token must not have been used, as in Kubernetes.
 const SYNC_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 const UNUSED_SECONDS: i64 = 365 * 24 * 60 * 60;
 /// Length of a day in labels, such as 2026-01-31.
@@ -49,7 +49,7 @@ async fn run(context: Context) {
     loop {
         ticks.tick().await;
         if let Err(error) = clean(&context.client, Timestamp::now()).await {
-            tracing::warn!(%error, "cannot look for unused tokens of service accounts; trying again tomorrow");
+            tracing::warn!(%error, "cannot clean up unused tokens of service accounts; trying again tomorrow");
         }
     }
 }
@@ -87,7 +87,7 @@ async fn clean(client: &Client, now: Timestamp) -> orlop_client::Result<()> {
             continue;
         }
         match carry_out(client, secret, verdict, now).await {
-            // It has changed since: it is looked at again tomorrow.
+            // It has changed since: it is due again tomorrow.
             Err(error) if is_conflict(&error) || is_not_found(&error) => {}
             done => done?,
         }

@@ -41,6 +41,7 @@ pub mod service_account_tokens;
 mod service_accounts;
 mod stateful_sets;
 mod status;
+mod trust_bundle_publisher;
 mod ttl_after_finished;
 mod volumes;
 mod workload;
@@ -88,7 +89,7 @@ struct Registration {
     register: fn(&mut Manager, &Options),
 }
 
-/// Sets of controllers, by when they run unless told otherwise.
+/// Sets of controllers, by when they run by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Set {
     /// No API server can do without: garbage collection, namespaces.
@@ -115,6 +116,12 @@ const CONTROLLERS: &[Registration] = &[
         let root_ca = options.root_ca.clone();
         manager.register(root_ca_publisher::NAME, move |context| {
             root_ca_publisher::run(context, root_ca.clone())
+        });
+    }),
+    base(trust_bundle_publisher::NAME, |manager, options| {
+        let root_ca = options.root_ca.clone();
+        manager.register(trust_bundle_publisher::NAME, move |context| {
+            trust_bundle_publisher::run(context, root_ca.clone())
         });
     }),
     base(service_account_tokens::NAME, |manager, options| {

@@ -62,7 +62,7 @@ fn named(names: Option<&[String]>) -> Result<(CapabilitySet, bool), String> {
 }
 
 /// Gives up all capabilities but those of `kept`, for this process and all that it executes.
-pub(crate) fn keep(kept: CapabilitySet) -> rustix::io::Result<()> {
+pub(crate) fn restrict_to(kept: CapabilitySet) -> rustix::io::Result<()> {
     for capability in CapabilitySet::all().difference(kept).iter() {
         match rustix::thread::remove_capability_from_bounding_set(capability) {
             // Newer than the kernel.

@@ -39,7 +39,7 @@ pub(crate) enum Cgroups {
 }
 
 impl Cgroups {
-    /// Finds hierarchies in which this process may create groups. `Err` tells why there are none.
+    /// Finds hierarchies in which this process may create groups. `Err` has the reason why there are none.
     pub(crate) fn detect(name: &str) -> Result<Self, String> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").map_err(|error| error.to_string())?;
         let own = fs::read_to_string("/proc/self/cgroup").map_err(|error| error.to_string())?;

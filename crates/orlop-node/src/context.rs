@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    io,
     net::Ipv4Addr,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
@@ -41,7 +42,9 @@ pub(crate) struct Node {
     pub(crate) directory: Directory,
     /// Containers that may start at once.
     pub(crate) starts: Semaphore,
-    /// Control groups, looked for when the first container has a limit. `Err` tells why there are none.
+    /// Pods whose files may be removed at once.
+    pub(crate) removals: Semaphore,
+    /// Control groups, detected with the first container that has a limit. `Err` has the reason why there are none.
     pub(crate) cgroups: OnceLock<Result<Cgroups, String>>,
 }
 
@@ -71,6 +74,25 @@ impl Node {
     /// Returns the directory of a pod's logs.
     pub(crate) fn log_folder(&self, namespace: &str, name: &str, uid: &str) -> PathBuf {
         self.settings.data_dir.join("logs").join(format!("{namespace}_{name}_{uid}"))
+    }
+
+    /// Removes the files of a pod that is gone, and its logs if `logs` is their directory. On a thread for blocking calls, a
+    /// few at a time: nobody waits for it, and a thousand pods may end at once.
+    pub(crate) async fn remove_files(&self, uid: &str, logs: Option<PathBuf>) {
+        let Ok(_turn) = self.removals.acquire().await else { return };
+        let (runtime, pod) = (self.runtime.clone(), uid.to_owned());
+        let removal = move || {
+            let removed = runtime.remove_pod(&pod);
+            match logs.map(std::fs::remove_dir_all) {
+                Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => removed.and(Err(error)),
+                _ => removed,
+            }
+        };
+        match tokio::task::spawn_blocking(removal).await {
+            Ok(Err(error)) => tracing::warn!(%error, uid, "cannot remove the files of a pod"),
+            Err(error) => tracing::warn!(%error, uid, "cannot remove the files of a pod"),
+            Ok(Ok(())) => {}
+        }
     }
 
     /// Returns the directory of static files of a pod, such as its hosts file.

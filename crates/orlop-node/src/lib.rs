@@ -64,6 +64,9 @@ use crate::{
     services::{Services, Slices},
 };
 
+/// Pods whose files are removed at once.
+const REMOVALS_MAX: usize = 2;
+
 /// Errors of starting a node.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -146,6 +149,7 @@ fn run_until(
             allocatable: registration::capacity(&settings),
             directory: Directory::default(),
             starts: Semaphore::new(starts_max()),
+            removals: Semaphore::new(REMOVALS_MAX),
             client: NodeClient(client.clone()),
             settings,
         });
@@ -160,10 +164,10 @@ fn run_until(
             () = &mut shutdown => return Ok(()),
         };
         registration::announce(&node, &registered);
-        let lease = tokio::spawn(registration::keep_lease(client, registered));
+        let lease = tokio::spawn(registration::renew_lease(client, registered));
         let status = tokio::spawn({
             let node = node.clone();
-            async move { registration::keep_status(&node, port).await }
+            async move { registration::sync_node_status(&node, port).await }
         });
         let proxy = slices
             .filter(|_| node.settings.service_proxy)

@@ -15,7 +15,7 @@ use crate::shim::log_writer::rotated;
 
 /// Bytes that are read at a time.
 const CHUNK: usize = 32 << 10;
-/// Interval at which a log that is followed is looked at.
+/// Interval at which a followed log is polled.
 const POLL: Duration = Duration::from_millis(100);
 /// Characters of a time in a log.
 const TIME_LENGTH: usize = "2026-01-01T00:00:00.000000000Z".len();
@@ -32,7 +32,7 @@ pub(crate) struct Options {
     pub(crate) stream: Option<String>,
 }
 
-/// Writes the lines of a log. `is_live` tells if more may come.
+/// Writes the lines of a log. `is_live` returns true while more may come.
 pub(crate) async fn stream(
     path: &Path,
     options: &Options,

@@ -152,9 +152,7 @@ impl Manager {
                         }
                     }
                 }
-                if let Err(error) = node.runtime.remove_pod(&uid) {
-                    tracing::warn!(%error, uid, "cannot remove the directory of a pod");
-                }
+                node.remove_files(&uid, None).await;
             });
         }
     }

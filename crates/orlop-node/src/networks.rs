@@ -43,7 +43,7 @@ pub(crate) struct Networks {
 
 impl Networks {
     /// Returns the networks of a node, and removes those that dead nodes of tests left. `program` removes those of a node
-    /// of a test. `Err` tells why there are none.
+    /// of a test. `Err` has the reason why there are none.
     pub(crate) fn new(
         program: &Path,
         data_dir: &Path,

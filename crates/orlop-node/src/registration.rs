@@ -210,8 +210,8 @@ fn system_info() -> NodeSystemInfo {
     }
 }
 
-/// Keeps the status of the node up to date.
-pub(crate) async fn keep_status(node: &Node, port: u16) {
+/// Publishes the status of the node on change and at least every few minutes, for ever.
+pub(crate) async fn sync_node_status(node: &Node, port: u16) {
     let nodes: Api<NodeObject> = Api::all(node.client.0.clone());
     let mut written = tokio::time::Instant::now();
     loop {
@@ -274,7 +274,7 @@ pub(crate) fn announce(node: &Node, object: &NodeObject) {
 }
 
 /// Renews the node's lease for ever.
-pub(crate) async fn keep_lease(client: Client, node: NodeObject) {
+pub(crate) async fn renew_lease(client: Client, node: NodeObject) {
     let name = node.metadata.name.clone().unwrap_or_default();
     let leases: Api<Lease> = Api::namespaced(client, LEASE_NAMESPACE);
     let owner = OwnerReference {

@@ -3,6 +3,7 @@
 mod access;
 mod background;
 mod compose;
+mod controllers;
 mod device;
 mod duration;
 mod encrypt;
@@ -41,6 +42,7 @@ enum Command {
     Etcd(Box<etcd::Etcd>),
     Device(device::Device),
     Compose(compose::Compose),
+    Controllers(controllers::Arguments),
     User(access::user::User),
     Token(access::token::Token),
     Kubeconfig(access::kubeconfig::Arguments),
@@ -76,6 +78,7 @@ fn main() -> anyhow::Result<ExitCode> {
             Command::Etcd(etcd) => etcd.run().await,
             Command::Device(device) => device.run().await,
             Command::Compose(compose) => compose.run().await,
+            Command::Controllers(arguments) => controllers::run(arguments).await,
             Command::User(user) => user.run().await,
             Command::Token(token) => token.run().await,
             Command::Kubeconfig(kubeconfig) => kubeconfig.run(),

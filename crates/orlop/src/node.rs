@@ -11,16 +11,18 @@ use std::{
         unix::net::{SocketAddr as UnixAddress, UnixListener},
     },
     path::PathBuf,
+    sync::Arc,
     time::Duration,
 };
 
 use anyhow::{Context, bail};
-use orlop_client::{Client, Config, Kubeconfig};
-use orlop_net::ServerTls;
+use orlop_client::{Client, Config, ConfigError};
+use orlop_net::{ClientVerifier, PemSource, ServerTls};
 use orlop_node::{Images, Isolation, POD_RANGE, PodRange, Settings};
 use orlop_server::{User, auth::pki, chain::Chain};
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 
+use self::join::OwnKubeconfig;
 use crate::{duration, shutdown};
 
 /// Range of cluster IPs in a cluster whose nodes have loopback addresses.
@@ -199,33 +201,88 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     const KUBELET_PORT: u16 = 10250;
     let shutdown = shutdown::requested();
     let options = &arguments.options;
-    let config = match (&arguments.kubeconfig, &arguments.bootstrap_kubeconfig) {
-        (Some(path), _) => Config::of(&Kubeconfig::read_from(path)?)?,
-        (None, Some(path)) => join::own_config(path, &arguments.data_dir, &options.name()).await?,
-        (None, None) => Config::infer().context("no cluster is configured: pass --kubeconfig")?,
+    let source = match (&arguments.kubeconfig, &arguments.bootstrap_kubeconfig) {
+        (Some(path), _) => Source::Kubeconfig(path.clone()),
+        (None, Some(bootstrap)) => {
+            let own = OwnKubeconfig::new(&arguments.data_dir, &options.name());
+            own.ensure(bootstrap).await?;
+            Source::Own(own)
+        }
+        (None, None) => Source::Inferred,
     };
+    let config = source.read().context("no cluster is configured: pass --kubeconfig")?;
     // The CA of the cluster signs the client certificate of its API server.
-    let client_ca = config.root_ca();
-    let client = Client::connect(config).await?;
+    let (trusted, trusted_changes) = watch::channel(config.root_ca().unwrap_or_default());
+    let (client, connection) = Client::connect_replaceable(config).await?;
     let address = arguments.node_ip.unwrap_or_else(|| options.address());
     // Its own, as a kubelet's: the API server does not verify it unless it is told to.
     let authority = pki::Authority::generate()?;
-    let serving = authority.server(&[options.name()], &[address])?;
-    let tls = pki::server_tls(&serving, &client_ca.unwrap_or_else(|| authority.certificate().to_owned()))?;
+    let (certificate, key) = authority.server(&[options.name()], &[address])?.to_sources();
+    let client_ca = |cas: &str| match cas {
+        "" => PemSource::Inline(authority.certificate().to_owned()),
+        cas => PemSource::Inline(cas.to_owned()),
+    };
+    let verifier = ClientVerifier::new(vec![client_ca(&trusted.borrow())]).map_err(pki::Error::from)?;
+    let verifier = Arc::new(verifier);
+    let tls = pki::server_tls_with(certificate, key, vec![verifier.clone()]).map_err(pki::Error::from)?;
     let mut settings = options.settings(arguments.data_dir.clone(), tls.clone())?;
     settings.address = address;
-    let certificate = arguments.rotate_server_certificates.then(|| {
-        let node = settings.name.clone();
-        tokio::spawn(join::keep_serving_certificate(client.clone(), node, address, tls))
-    });
+    let mut tasks = Vec::new();
+    if arguments.rotate_server_certificates {
+        let (client, node) = (client.clone(), settings.name.clone());
+        let renewal = join::renew_serving_certificate(client, node, address, tls, trusted_changes);
+        tasks.push(tokio::spawn(renewal));
+    }
+    if let Source::Own(own) = &source {
+        let (own, client) = (own.clone(), client.clone());
+        tasks.push(tokio::spawn(async move { own.renew(client).await }));
+    }
     let listen = options.listen(KUBELET_PORT);
     let listener = TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
     println!("orlop node {} runs pods of {}", settings.name, settings.pod_range);
-    let ended = orlop_node::run(client.clone(), client, settings, listener, shutdown).await;
-    if let Some(certificate) = certificate {
-        certificate.abort();
-    }
+    let node = orlop_node::run(client.clone(), client, settings, listener, shutdown);
+    let following = connection.follow(
+        || source.read(),
+        |config| {
+            let current = config.root_ca().unwrap_or_default();
+            let is_new =
+                trusted.send_if_modified(|known| std::mem::replace(known, current.clone()) != current);
+            if !is_new {
+                return;
+            }
+            match verifier.replace(vec![client_ca(&current)]) {
+                Ok(()) => tracing::info!("took over the CAs of the cluster's kubeconfig"),
+                Err(error) => tracing::warn!(%error, "cannot use the CAs of the cluster's kubeconfig"),
+            }
+        },
+    );
+    let ended = tokio::select! {
+        ended = node => ended,
+        () = following => Ok(()),
+    };
+    tasks.iter().for_each(JoinHandle::abort);
     Ok(ended?)
+}
+
+/// Source of a node's credentials. All are followed while it runs.
+#[derive(Debug)]
+enum Source {
+    /// The kubeconfig that kubectl would use, or the service account of the pod it runs in.
+    Inferred,
+    /// A kubeconfig that somebody else writes.
+    Kubeconfig(PathBuf),
+    /// One that the node writes itself.
+    Own(OwnKubeconfig),
+}
+
+impl Source {
+    fn read(&self) -> Result<Config, ConfigError> {
+        match self {
+            Self::Inferred => Config::infer(),
+            Self::Kubeconfig(path) => Config::read_from(path),
+            Self::Own(own) => own.read(),
+        }
+    }
 }
 
 /// A node in the process of a server.

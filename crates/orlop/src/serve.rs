@@ -128,7 +128,8 @@ pub(crate) struct Arguments {
     /// Controllers to run: "*" for all, "name" for one, "-name" for all of the default but one. The default is
     /// garbage-collector-controller, namespace-controller, serviceaccount-controller,
     /// serviceaccount-token-controller, legacy-serviceaccount-token-cleaner-controller,
-    /// root-ca-certificate-publisher-controller, clusterrole-aggregation-controller,
+    /// root-ca-certificate-publisher-controller, kube-apiserver-serving-clustertrustbundle-publisher-controller,
+    /// clusterrole-aggregation-controller,
     /// certificatesigningrequest-signing-controller,
     /// certificatesigningrequest-approving-controller, certificatesigningrequest-cleaner-controller,
     /// podcertificaterequest-cleaner-controller, bootstrap-signer-controller, token-cleaner-controller,
@@ -457,7 +458,7 @@ fn store_config(endpoint: &Endpoint, durability: &str) -> Config {
 }
 
 /// Returns a name for this process that no other candidate has, on whatever machine.
-fn candidate_name() -> String {
+pub(crate) fn candidate_name() -> String {
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = if host.trim().is_empty() { "orlop" } else { host.trim() };
     format!("{host}_{}", object::new_uid())

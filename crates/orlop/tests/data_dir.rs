@@ -247,18 +247,6 @@ fn client_keys_are_in_the_form_that_every_client_reads() {
     assert!(data.starts_with("LS0tLS1CRUdJTiBFQyBQUklWQVRFIEtFWS0tLS0t"), "{data}");
     assert_eq!(server.kubectl(&["get", "namespace", "default", "-o", "name"]), "namespace/default");
 }
-/// Runs `orlop rotate` on a data directory. Returns what it says.
-#[track_caller]
-fn rotate(key: &str, data_dir: &Path) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_orlop"))
-        .args(["rotate", key, "--data-dir"])
-        .arg(data_dir)
-        .output()
-        .expect("orlop runs");
-    let said = [output.stdout, output.stderr].concat();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
-    String::from_utf8_lossy(&said).into_owned()
-}
 
 #[test]
 fn keys_are_rotated_in_three_steps_without_a_restart() {
@@ -273,7 +261,7 @@ fn keys_are_rotated_in_three_steps_without_a_restart() {
     let account = "system:serviceaccount:default:default";
     for (step, is_last) in [("Step 1 of 3", false), ("Step 2 of 3", false), ("Step 3 of 3", true)] {
         for key in ["ca", "front-proxy-ca", "service-account-key"] {
-            let said = rotate(key, &data);
+            let said = server.rotate(key);
             assert!(said.contains(step), "{said}");
         }
         let keys = if is_last { 1 } else { 2 };

@@ -8,7 +8,7 @@ use std::{
     collections::BTreeMap,
     fs,
     io::Read,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     sync::{Arc, Mutex},
     time::{Duration, Instant},
@@ -233,12 +233,17 @@ fn api_server_on_the_same_database_serves_devices() {
 /// `orlop device watch` on a pseudo-terminal, which `script` provides.
 struct Screen {
     child: Child,
+    /// File with the process of the program.
+    pid: PathBuf,
     shown: Arc<Mutex<String>>,
 }
 
 impl Screen {
     fn watch(folder: &Path) -> Self {
-        let command = format!("{} device watch --server {}", env!("CARGO_BIN_EXE_orlop"), address(folder));
+        let pid = folder.join("watch.pid");
+        let program = env!("CARGO_BIN_EXE_orlop");
+        let command =
+            format!("echo $$ > {}; exec {program} device watch --server {}", pid.display(), address(folder));
         let mut child = Command::new("script")
             .args(["--quiet", "--flush", "--return", "--command", &command, "/dev/null"])
             .stdin(Stdio::piped())
@@ -253,7 +258,7 @@ impl Screen {
                 into.lock().unwrap().push_str(&String::from_utf8_lossy(&more[..read]));
             }
         });
-        Self { child, shown }
+        Self { child, pid, shown }
     }
 
     /// Returns the last complete frame once it satisfies `wanted`.
@@ -273,8 +278,12 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // Closing the terminal ends the program.
-        let _ = self.child.kill();
+        // The end of its terminal does not end a program that ignores SIGHUP, as under nohup. `script` ends with it.
+        let pid = std::fs::read_to_string(&self.pid).unwrap_or_default();
+        let ended = Command::new("kill").args(["-KILL", pid.trim()]).status();
+        if !ended.is_ok_and(|status| status.success()) {
+            let _ = self.child.kill();
+        }
         let _ = self.child.wait();
     }
 }

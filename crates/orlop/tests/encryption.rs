@@ -153,6 +153,59 @@ fn update_without_a_change_rewrites_a_stale_object() {
 }
 
 #[test]
+fn object_whose_key_is_lost_can_be_deleted_unsafely() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let config = configure(folder.path(), &aesgcm("one", KEYS[0]));
+    let server = Daemon::start(&data, &["--encryption-provider-config", &config]);
+    server.with_input(&["apply", "-f", "-"], GADGETS);
+    let gadget = |name: &str| {
+        format!(
+            r#"{{"apiVersion":"example.org/v1","kind":"Gadget","metadata":{{"name":"{name}","finalizers":["example.org/f"]}}}}"#
+        )
+    };
+    server.with_input(&["create", "-f", "-"], &gadget("lost"));
+    server.stop();
+
+    // The key is taken away before objects are written again with the new one.
+    let both = format!("{}, {}", aesgcm("two", KEYS[1]), aesgcm("one", KEYS[0]));
+    let config = configure(folder.path(), &both);
+    Daemon::start(&data, &["--encryption-provider-config", &config]).stop();
+    let config = configure(folder.path(), &aesgcm("two", KEYS[1]));
+    let server = Daemon::start(&data, &["--encryption-provider-config", &config]);
+    server.with_input(&["create", "-f", "-"], &gadget("kept"));
+    let refused = |arguments: &[&str]| {
+        let (succeeded, said) = server.kubectl_with(&server.kubeconfig(), arguments);
+        assert!(!succeeded, "{said}");
+        said
+    };
+    let path =
+        |name: &str, query: &str| format!("/apis/example.org/v1/namespaces/default/gadgets/{name}{query}");
+    let said = refused(&["get", "--raw", &path("lost", "")]);
+    assert!(said.contains("unable to transform key"), "{said}");
+    let said = refused(&["delete", "gadget", "lost"]);
+    assert!(said.contains("unable to transform key"), "{said}");
+    let unsafely = "?ignoreStoreReadErrorWithClusterBreakingPotential=true";
+    let said = refused(&["delete", "--raw", &path("kept", unsafely)]);
+    assert!(said.contains("the object is decodable from storage"), "{said}");
+    let said = refused(&["delete", "--raw", &path("none", unsafely)]);
+    assert!(said.contains("not found"), "{said}");
+    let said =
+        refused(&["delete", "--raw", &format!("/apis/example.org/v1/namespaces/default/gadgets{unsafely}")]);
+    assert!(said.contains("is not allowed with DELETECOLLECTION"), "{said}");
+    // The permission to delete is not enough.
+    server.kubectl(&["create", "clusterrole", "deleter", "--verb=delete", "--resource=gadgets.example.org"]);
+    server.kubectl(&["create", "clusterrolebinding", "deleter", "--clusterrole=deleter", "--user=bob"]);
+    let said = refused(&["delete", "--as=bob", "--raw", &path("lost", unsafely)]);
+    assert!(said.contains("not permitted to do \"unsafe-delete-ignore-read-errors\""), "{said}");
+    let dry_run = path("lost", &format!("{unsafely}&dryRun=All"));
+    assert!(server.kubectl(&["delete", "--raw", &dry_run]).contains("Success"));
+    assert!(server.kubectl(&["delete", "--raw", &path("lost", unsafely)]).contains("Success"));
+    assert_eq!(server.kubectl(&["get", "gadgets", "-o", "name"]), "gadget.example.org/kept");
+    server.stop();
+}
+
+#[test]
 fn bad_configurations_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");

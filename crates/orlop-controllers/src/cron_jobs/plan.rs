@@ -121,7 +121,7 @@ fn missed(
     if count <= MISSED_MAX {
         return (count, times(earliest).last());
     }
-    // Far behind: the latest is looked for from the end, in windows that grow.
+    // Far behind: the latest is searched for from the end, in windows that grow.
     let windows = [1, 24, 24 * 32, 24 * 366].map(SignedDuration::from_hours);
     let latest = windows.into_iter().find_map(|window| {
         let start = now.checked_sub(window).unwrap_or(Timestamp::MIN).max(earliest);

@@ -172,7 +172,7 @@ pub(super) fn update(
     deployment.status = Some(calculate(deployment, all, new, now));
 }
 
-/// Brings the whole status up to date during a rollout. Returns when to look at its progress again.
+/// Brings the whole status up to date during a rollout. Returns when its progress is checked next.
 pub(super) fn update_rollout(
     deployment: &mut Deployment,
     all: &[Arc<ReplicaSet>],

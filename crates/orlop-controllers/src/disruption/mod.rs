@@ -11,9 +11,11 @@ use std::{
 use k8s_openapi::{
     api::{
         apps::v1::{Deployment, ReplicaSet, StatefulSet},
+        autoscaling::v1::Scale,
         core::v1::{Pod, ReplicationController},
         policy::v1::PodDisruptionBudget,
     },
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
     jiff::Timestamp,
 };
 use orlop_client::{
@@ -23,8 +25,9 @@ use orlop_client::{
 use serde_json::json;
 
 use crate::{
+    discovery::Resources,
     runtime::{Action, Change, Context, EventForm, Informer, Key, Manager, Recorder, WorkQueue},
-    status::{is_conflict, is_not_found},
+    status::{is_conflict, is_not_found, message},
     workload::{
         ownership::{controller_of, refers_to},
         pods,
@@ -137,7 +140,7 @@ impl Controller {
         let now = Timestamp::now();
         let expected = match budget::counts_pods(spec) {
             true => Ok(i32::try_from(pods.len()).unwrap_or(i32::MAX)),
-            false => self.expected_scale(&budget, &pods),
+            false => self.expected_scale(&budget, &pods).await,
         };
         let (status, next) = match expected {
             Ok(expected) => budget::status(&budget, &pods, expected, now),
@@ -162,7 +165,7 @@ impl Controller {
     }
 
     /// Returns the number of pods that the controllers of these pods want together.
-    fn expected_scale(&self, budget: &PodDisruptionBudget, pods: &[Arc<Pod>]) -> Result<i32, String> {
+    async fn expected_scale(&self, budget: &PodDisruptionBudget, pods: &[Arc<Pod>]) -> Result<i32, String> {
         let mut scales: BTreeMap<String, i32> = BTreeMap::new();
         let mut unmanaged = BTreeSet::new();
         for pod in pods {
@@ -199,9 +202,8 @@ impl Controller {
                     let replicas = set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
                     scales.insert(owner.uid.clone(), replicas);
                 }
-            } else {
-                let resource = format!("{}.{}", owner.kind.to_lowercase(), owner.api_version);
-                return Err(format!("{resource} does not implement the scale subresource"));
+            } else if let Some(replicas) = self.scale_of(&key, owner).await? {
+                scales.insert(owner.uid.clone(), replicas);
             }
         }
         if !unmanaged.is_empty() {
@@ -213,6 +215,30 @@ impl Controller {
             self.recorder.warning(budget, "UnmanagedPods", text);
         }
         Ok(scales.values().sum())
+    }
+
+    /// Returns the replicas of a controller of another kind, from its `scale` subresource. `None` if it is gone.
+    async fn scale_of(&self, key: &Key, owner: &OwnerReference) -> Result<Option<i32>, String> {
+        let served = Resources::discover(&self.client).await.map_err(|error| message(&error))?;
+        let Some(resource) = served.get(&owner.api_version, &owner.kind) else {
+            return Err(format!("no matches for kind {:?} in version {:?}", owner.kind, owner.api_version));
+        };
+        let objects = resource.objects(&self.client, Some(&key.namespace));
+        match objects.get_subresource::<Scale>("scale", &key.name).await {
+            Ok(scale) => {
+                let is_owner = scale.metadata.uid.as_ref() == Some(&owner.uid);
+                let replicas = scale.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(0);
+                Ok(is_owner.then_some(replicas))
+            }
+            Err(error) if is_not_found(&error) => match objects.get_opt(&key.name).await {
+                Ok(None) => Ok(None),
+                Ok(Some(_)) => {
+                    Err(format!("{} does not implement the scale subresource", resource.name_with_group()))
+                }
+                Err(error) => Err(message(&error)),
+            },
+            Err(error) => Err(message(&error)),
+        }
     }
 
     /// Takes back the mark of a pod that was to be disrupted and still lives.

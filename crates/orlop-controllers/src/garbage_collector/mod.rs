@@ -7,6 +7,7 @@
 
 mod dependents;
 mod object;
+mod owners;
 mod stream;
 mod unresolved;
 mod watch;
@@ -29,6 +30,7 @@ use tokio::{
 
 use self::{
     object::{ObjectReference, waits_for_collector},
+    owners::KnownOwners,
     stream::Coverage,
     unresolved::{GroupKind, WatchedKinds},
 };
@@ -41,8 +43,8 @@ use crate::{
 /// Name of the controller.
 pub(crate) const NAME: &str = "garbage-collector-controller";
 
-/// Items that are processed at a time.
-const CONCURRENCY: usize = 4;
+/// Items that are processed at a time, as by kube-controller-manager.
+const CONCURRENCY: usize = 20;
 /// Time between discoveries on a server that does not announce new kinds.
 const DISCOVERY_PERIOD: Duration = Duration::from_secs(5);
 
@@ -70,6 +72,7 @@ struct Collector {
     /// Kinds may have been added or removed since `resources` was discovered.
     discovery_is_stale: AtomicBool,
     kinds: Mutex<WatchedKinds>,
+    owners: KnownOwners,
     queue: Arc<WorkQueue<Work>>,
     definitions_changed: Notify,
 }
@@ -82,6 +85,7 @@ pub(crate) async fn run(context: Context) {
         resources: RwLock::default(),
         discovery_is_stale: AtomicBool::new(true),
         kinds: Mutex::default(),
+        owners: KnownOwners::default(),
         queue: context.work_queue(),
         definitions_changed: Notify::new(),
     });
@@ -124,12 +128,16 @@ impl Collector {
     fn object_changed(&self, type_of: (&str, &str), object: &Metadata) {
         self.note_definition(type_of);
         let reference = ObjectReference::of(type_of, object);
-        if waits_for_collector(object) {
+        let waits_for_collector = waits_for_collector(object);
+        if waits_for_collector {
+            self.owners.forget(&reference.uid);
             self.queue.add(Work::ProcessDeleting(reference.clone()));
             // In a cycle each waits for the other, until one does not block any more.
             self.process_owners(object, |owner| owner.block_owner_deletion != Some(true));
         }
-        if !object.owner_references().is_empty() {
+        let is_being_deleted = object.metadata.deletion_timestamp.is_some() && !waits_for_collector;
+        let is_owned = |owner: &OwnerReference| self.owners.is_present(&reference.to_owner(owner));
+        if !is_being_deleted && !object.owner_references().iter().all(is_owned) {
             self.queue.add(Work::AttemptToDelete(reference));
         }
     }
@@ -138,6 +146,7 @@ impl Collector {
     fn object_deleted(&self, type_of: (&str, &str), object: &Metadata) {
         self.note_definition(type_of);
         if let Some(uid) = object.uid() {
+            self.owners.forget(&uid);
             self.queue.add(Work::QueueDependents { uid });
         }
         self.process_owners(object, |_| true);
@@ -146,13 +155,7 @@ impl Collector {
     /// Queues owners of an object, which may be deleted and wait for it.
     fn process_owners(&self, object: &Metadata, is_due: impl Fn(&OwnerReference) -> bool) {
         for owner in object.owner_references().iter().filter(|owner| is_due(owner)) {
-            self.queue.add(Work::ProcessDeleting(ObjectReference {
-                api_version: owner.api_version.clone(),
-                kind: owner.kind.clone(),
-                namespace: object.namespace(),
-                name: owner.name.clone(),
-                uid: owner.uid.clone(),
-            }));
+            self.queue.add(Work::ProcessDeleting(ObjectReference::owner(owner, object.namespace())));
         }
     }
 
@@ -173,7 +176,12 @@ impl Collector {
     }
 
     fn set_coverage(&self, coverage: Coverage) {
-        *self.coverage.lock().unwrap_or_else(PoisonError::into_inner) = coverage;
+        let mut current = self.coverage.lock().unwrap_or_else(PoisonError::into_inner);
+        if *current != coverage {
+            *current = coverage;
+            // Deletions of owners of a kind that is stored elsewhere now are not in the stream.
+            self.owners.clear();
+        }
     }
 
     /// Returns the discovered resources, discovering them again if they may be stale.

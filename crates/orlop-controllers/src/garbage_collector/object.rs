@@ -46,6 +46,22 @@ impl ObjectReference {
             uid: object.uid().unwrap_or_default(),
         }
     }
+
+    /// Returns the identity of an owner, in the namespace of its dependent.
+    pub(super) fn owner(owner: &OwnerReference, namespace: Option<String>) -> Self {
+        Self {
+            api_version: owner.api_version.clone(),
+            kind: owner.kind.clone(),
+            namespace,
+            name: owner.name.clone(),
+            uid: owner.uid.clone(),
+        }
+    }
+
+    /// Returns the identity of an owner of this object.
+    pub(super) fn to_owner(&self, owner: &OwnerReference) -> Self {
+        Self::owner(owner, self.namespace.clone())
+    }
 }
 
 /// Returns whether a deleted object waits for one of the collector's finalizers.
@@ -137,9 +153,14 @@ impl Collector {
         dependent: &ObjectReference,
         owner: &OwnerReference,
     ) -> orlop_client::Result<OwnerState> {
+        let known = dependent.to_owner(owner);
+        if self.owners.is_absent(&known) {
+            return Ok(OwnerState::Dangling);
+        }
         let kind = GroupKind::of(&owner.api_version, &owner.kind);
+        let is_covered = self.coverage().includes(&kind);
         let resource = self.resource(&owner.api_version, &owner.kind).await?;
-        if resource.is_none() || !self.coverage().includes(&kind) {
+        if resource.is_none() || !is_covered {
             self.kinds().remember_unless_watched(kind, dependent);
         }
         // An unknown kind may be defined soon: better to keep an object too long than to lose it.
@@ -148,21 +169,24 @@ impl Collector {
         if resource.namespaced && dependent.namespace.is_none() {
             return Ok(OwnerState::Solid);
         }
-        let reference = ObjectReference {
-            api_version: owner.api_version.clone(),
-            kind: owner.kind.clone(),
-            namespace: dependent.namespace.clone().filter(|_| resource.namespaced),
-            name: owner.name.clone(),
-            uid: owner.uid.clone(),
-        };
-        Ok(match self.get(&reference).await? {
-            None => OwnerState::Dangling,
+        let namespace = dependent.namespace.clone().filter(|_| resource.namespaced);
+        if is_covered {
+            self.owners.request(&known);
+        }
+        Ok(match self.get(&ObjectReference::owner(owner, namespace)).await? {
+            None => {
+                self.owners.not_found(&known);
+                OwnerState::Dangling
+            }
             Some((_, owner))
                 if owner.metadata.deletion_timestamp.is_some() && has_finalizer(&owner, FOREGROUND) =>
             {
                 OwnerState::WaitingForDependents
             }
-            Some(_) => OwnerState::Solid,
+            Some(_) => {
+                self.owners.found(&known);
+                OwnerState::Solid
+            }
         })
     }
 

@@ -71,6 +71,9 @@ impl Collector {
         let mut backoff = Backoff::default();
         let mut resource_version = String::new();
         loop {
+            if resource_version.is_empty() {
+                self.owners.clear();
+            }
             let path = format!("/orlop/v1/changes?resourceVersion={resource_version}");
             let events = match Request::get(path).body(Vec::new()) {
                 Ok(request) => self.client.request_events::<Metadata>(request).await,

@@ -14,7 +14,10 @@ use k8s_openapi::{
 use orlop_client::{Api, Client, ResourceExt, api::ListParams};
 use serde_json::Value;
 
-use super::decision::{Target, Tolerance, Usage};
+use super::{
+    decision::{Target, Tolerance, Usage},
+    groups::Group,
+};
 use crate::{
     discovery::Resources,
     runtime::Key,
@@ -96,15 +99,18 @@ async fn of_pods(
     let mut usage = Usage::default();
     for pod in pods.iter().filter(|pod| pods::is_active(pod)) {
         let name = pod.name_any();
-        match items.iter().find(|item| item["describedObject"]["name"] == name.as_str()).and_then(value) {
-            Some(value) => {
+        let value =
+            items.iter().find(|item| item["describedObject"]["name"] == name.as_str()).and_then(value);
+        match Group::of(pod, value.is_some()) {
+            Group::Ready => {
                 usage.measured += 1;
-                usage.used = usage.used.saturating_add(value);
+                usage.used = usage.used.saturating_add(value.unwrap_or(0));
             }
-            None => usage.missing += 1,
+            Group::Unready => usage.unready.add(0),
+            Group::Missing => usage.missing.add(0),
         }
     }
-    let wanted = usage.wanted(Target::AverageValue(goal), replicas.current, replicas.tolerance);
+    let wanted = usage.replicas(Target::AverageValue(goal), replicas.current, replicas.tolerance);
     let wanted = wanted.ok_or("no metrics returned from custom metrics API")?;
     let average = usage.used / i64::from(usage.measured.max(1));
     let current =

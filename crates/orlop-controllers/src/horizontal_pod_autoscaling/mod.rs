@@ -4,6 +4,7 @@
 mod behavior;
 mod custom;
 mod decision;
+mod groups;
 
 use std::{
     collections::HashMap,
@@ -35,6 +36,7 @@ use tokio::time::Instant;
 use self::{
     behavior::{History, Rules, Stabilized},
     decision::{Limit, Target, Tolerance, Usage},
+    groups::{Group, Sample},
 };
 use crate::{
     discovery::Resources,
@@ -78,7 +80,7 @@ async fn run(context: Context) {
     let queue = context.work_queue::<Key>();
     let of_autoscalers = queue.clone();
     let subscription = autoscalers.subscribe(move |change| {
-        // Its own status is no reason to look again.
+        // Its own status does not requeue it.
         let is_other =
             change.old.as_ref().zip(change.new.as_ref()).is_none_or(|(old, new)| old.spec != new.spec);
         if let Some(new) = change.new.as_ref().filter(|_| is_other) {
@@ -94,8 +96,8 @@ async fn run(context: Context) {
     drop(subscription);
 }
 
-/// Result of one look at a target.
-struct Look {
+/// Outcome of evaluating a target.
+struct Evaluation {
     current: i32,
     desired: i32,
     metrics: Vec<MetricStatus>,
@@ -111,19 +113,19 @@ impl Controller {
             return Ok(Action::Done);
         };
         let mut changed = HorizontalPodAutoscaler::clone(&autoscaler);
-        let look = self.look(key, &autoscaler).await?;
+        let evaluation = self.evaluate(key, &autoscaler).await?;
         let status = changed.status.get_or_insert_default();
-        if look.desired != look.current {
+        if evaluation.desired != evaluation.current {
             status.last_scale_time = Some(now());
-            let text = format!("New size: {}; reason: {}", look.desired, look.reason);
+            let text = format!("New size: {}; reason: {}", evaluation.desired, evaluation.reason);
             self.recorder.normal(&*autoscaler, "SuccessfulRescale", text);
         }
-        status.current_replicas = Some(look.current);
-        status.desired_replicas = look.desired;
+        status.current_replicas = Some(evaluation.current);
+        status.desired_replicas = evaluation.desired;
         status.observed_generation = autoscaler.metadata.generation;
-        status.current_metrics = (!look.metrics.is_empty()).then_some(look.metrics);
+        status.current_metrics = (!evaluation.metrics.is_empty()).then_some(evaluation.metrics);
         let conditions = status.conditions.get_or_insert_default();
-        for (type_, is_true, reason, message) in look.conditions {
+        for (type_, is_true, reason, message) in evaluation.conditions {
             set_condition(conditions, type_, is_true, reason, message);
         }
         if changed.status != autoscaler.status {
@@ -138,11 +140,15 @@ impl Controller {
     }
 
     /// Looks at the target, and scales it.
-    async fn look(&self, key: &Key, autoscaler: &HorizontalPodAutoscaler) -> orlop_client::Result<Look> {
+    async fn evaluate(
+        &self,
+        key: &Key,
+        autoscaler: &HorizontalPodAutoscaler,
+    ) -> orlop_client::Result<Evaluation> {
         let spec = &autoscaler.spec;
         let target = &spec.scale_target_ref;
-        let mut look =
-            Look { current: 0, desired: 0, metrics: Vec::new(), conditions: Vec::new(), reason: "" };
+        let mut evaluation =
+            Evaluation { current: 0, desired: 0, metrics: Vec::new(), conditions: Vec::new(), reason: "" };
         let served = Resources::discover(&self.client).await?;
         let resource = served.get(target.api_version.as_deref().unwrap_or("v1"), &target.kind);
         let objects = resource.map(|resource| resource.objects(&self.client, Some(&key.namespace)));
@@ -156,42 +162,43 @@ impl Controller {
             let text = scale.err().unwrap_or_default();
             let text = format!("the HPA controller was unable to get the target's current scale: {text}");
             self.recorder.warning(autoscaler, "FailedGetScale", text.clone());
-            look.conditions.push(("AbleToScale", false, "FailedGetScale", text));
-            return Ok(look);
+            evaluation.conditions.push(("AbleToScale", false, "FailedGetScale", text));
+            return Ok(evaluation);
         };
         let scale_status = scale.status.clone().unwrap_or_default();
-        look.current = scale.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(0);
+        evaluation.current = scale.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(0);
         let (min, max) = (spec.min_replicas.unwrap_or(1), spec.max_replicas);
         let succeeded = "the HPA controller was able to get the target's current scale".to_owned();
-        look.conditions.push(("AbleToScale", true, "SucceededGetScale", succeeded));
-        if look.current == 0 && min != 0 {
+        evaluation.conditions.push(("AbleToScale", true, "SucceededGetScale", succeeded));
+        if evaluation.current == 0 && min != 0 {
             let text = "scaling is disabled since the replica count of the target is zero".to_owned();
-            look.conditions.push(("ScalingActive", false, "ScalingDisabled", text));
-            return Ok(look);
+            evaluation.conditions.push(("ScalingActive", false, "ScalingDisabled", text));
+            return Ok(evaluation);
         }
-        (look.desired, look.reason) = match look.current {
+        (evaluation.desired, evaluation.reason) = match evaluation.current {
             current if current > max => (max, "Current number of replicas above Spec.MaxReplicas"),
             current if current < min => (min, "Current number of replicas below Spec.MinReplicas"),
             current => {
                 let selector = scale_status.selector.unwrap_or_default();
-                match self.recommend(key, autoscaler, &selector, current, &mut look).await {
+                match self.recommend(key, autoscaler, &selector, current, &mut evaluation).await {
                     Some(desired) if desired > current => (desired, "resource metrics above target"),
                     Some(desired) if desired < current => (desired, "All metrics below target"),
                     _ => (current, ""),
                 }
             }
         };
-        if look.desired != look.current {
+        if evaluation.desired != evaluation.current {
             let mut scale = scale.clone();
-            scale.spec.get_or_insert_default().replicas = Some(look.desired);
+            scale.spec.get_or_insert_default().replicas = Some(evaluation.desired);
             objects.replace_subresource("scale", &target.name, &PostParams::default(), &scale).await?;
-            self.with_history(key, look.current, |history| {
-                history.scaled(look.current, look.desired, Instant::now());
+            self.with_history(key, evaluation.current, |history| {
+                history.scaled(evaluation.current, evaluation.desired, Instant::now());
             });
-            let text = format!("the HPA controller was able to update the target scale to {}", look.desired);
-            look.conditions.push(("AbleToScale", true, "SucceededRescale", text));
+            let text =
+                format!("the HPA controller was able to update the target scale to {}", evaluation.desired);
+            evaluation.conditions.push(("AbleToScale", true, "SucceededRescale", text));
         }
-        Ok(look)
+        Ok(evaluation)
     }
 
     /// Returns the number of replicas that the metrics ask for, within the limits. `None` without metrics.
@@ -201,7 +208,7 @@ impl Controller {
         autoscaler: &HorizontalPodAutoscaler,
         selector: &str,
         current: i32,
-        look: &mut Look,
+        evaluation: &mut Evaluation,
     ) -> Option<i32> {
         let rules = Rules::of(autoscaler.spec.behavior.as_ref());
         let mut wanted: Option<i32> = None;
@@ -209,23 +216,23 @@ impl Controller {
             match self.measure(key, metric, selector, current, rules.tolerance()).await {
                 Ok((replicas, status)) => {
                     wanted = Some(wanted.map_or(replicas, |wanted| wanted.max(replicas)));
-                    look.metrics.push(status);
+                    evaluation.metrics.push(status);
                 }
                 Err((reason, text)) => {
                     self.recorder.warning(autoscaler, reason, text.clone());
                     let text = format!("the HPA was unable to compute the replica count: {text}");
-                    look.conditions.push(("ScalingActive", false, reason, text));
+                    evaluation.conditions.push(("ScalingActive", false, reason, text));
                 }
             }
         }
         let wanted = wanted?;
         let text = "the HPA was able to successfully calculate a replica count from the metrics".to_owned();
-        look.conditions.push(("ScalingActive", true, "ValidMetricFound", text));
+        evaluation.conditions.push(("ScalingActive", true, "ValidMetricFound", text));
         let bounds = (autoscaler.spec.min_replicas.unwrap_or(1), autoscaler.spec.max_replicas);
         let decision = self.with_history(key, current, |history| {
             rules.decide(history, wanted, current, bounds, Instant::now())
         });
-        look.conditions.push(match decision.stabilized {
+        evaluation.conditions.push(match decision.stabilized {
             Some(Stabilized::Down) => {
                 let text = "recent recommendations were higher than current one, applying the highest recent \
                             recommendation";
@@ -241,7 +248,7 @@ impl Controller {
                 ("AbleToScale", true, "ReadyForNewScale", text)
             }
         });
-        look.conditions.push(match decision.limit {
+        evaluation.conditions.push(match decision.limit {
             Limit::None => {
                 let text = "the desired count is within the acceptable range".to_owned();
                 ("ScalingLimited", false, "DesiredWithinRange", text)
@@ -268,7 +275,7 @@ impl Controller {
         Some(decision.replicas)
     }
 
-    /// Uses the history of an autoscaler, which begins with the first look.
+    /// Uses the history of an autoscaler, which begins with the first evaluation.
     fn with_history<T>(&self, key: &Key, current: i32, with: impl FnOnce(&mut History) -> T) -> T {
         let mut all = self.histories.lock().unwrap_or_else(PoisonError::into_inner);
         with(all.entry(key.clone()).or_insert_with(|| History::starting(current, Instant::now())))
@@ -318,7 +325,7 @@ impl Controller {
                 message(&error)
             )
         })?;
-        let wanted = usage.wanted(goal, current, tolerance).ok_or_else(|| {
+        let wanted = usage.replicas(goal, current, tolerance).ok_or_else(|| {
             format!("failed to get {name} utilization: no metrics returned from resource metrics API")
         })?;
         let average = usage.used / i64::from(usage.measured.max(1));
@@ -362,22 +369,29 @@ impl Controller {
         for pod in pods.iter().filter(|pod| pods::is_active(pod)) {
             let items = metrics["items"].as_array().into_iter().flatten();
             let own = items.into_iter().find(|item| item["metadata"]["name"] == json!(pod.name_any()));
-            let Some(own) = own else {
-                usage.missing += 1;
-                continue;
+            let requested = match container {
+                None => pod.spec.as_ref().map(resources::of_pod).map_or(0, |requests| requests.get(name)),
+                Some(container) => request_of(pod, container, name),
             };
+            match Group::of_resource(pod, name, own.and_then(Sample::of), Timestamp::now()) {
+                Group::Ready => {}
+                Group::Unready => {
+                    usage.unready.add(requested);
+                    continue;
+                }
+                Group::Missing => {
+                    usage.missing.add(requested);
+                    continue;
+                }
+            }
             usage.measured += 1;
-            let containers = own["containers"].as_array().into_iter().flatten();
+            usage.requested = usage.requested.saturating_add(requested);
+            let containers = own.and_then(|own| own["containers"].as_array()).into_iter().flatten();
             for found in containers.filter(|found| is_counted(found["name"].as_str())) {
                 let text = found["usage"][name].as_str().unwrap_or("0").to_owned();
                 let quantity = k8s_openapi::apimachinery::pkg::api::resource::Quantity(text);
                 usage.used = usage.used.saturating_add(amount(name, &quantity).unwrap_or(0));
             }
-            let requested = match container {
-                None => pod.spec.as_ref().map(resources::of_pod).map_or(0, |requests| requests.get(name)),
-                Some(container) => request_of(pod, container, name),
-            };
-            usage.requested = usage.requested.saturating_add(requested);
         }
         Ok(usage)
     }

@@ -70,7 +70,7 @@ async fn reconcile(client: Client, name: String) -> orlop_client::Result<Action>
     let ended = if remaining.is_empty() {
         remove_finalizer(&namespaces, namespace).await.map(|()| Action::Done)
     } else {
-        // Content goes when its own finalizers are done. No watch covers all of it, so look again later.
+        // Content goes when its own finalizers are done. No watch covers all of it, so requeue it.
         conditions::report(&namespaces, &namespace, &remaining).await.map(|()| Action::Requeue)
     };
     match ended {

@@ -32,7 +32,7 @@ pub(crate) const NAME: &str = "node-lifecycle-controller";
 /// Source of its events.
 const COMPONENT: &str = "node-controller";
 const PERIOD: Duration = Duration::from_secs(5);
-/// Time until the next look where a node was written by somebody else meanwhile.
+/// Delay before nodes are evaluated again after a conflict.
 const CONFLICT_RETRY: Duration = Duration::from_millis(100);
 /// Time without a heartbeat after which a node counts as lost.
 const GRACE: Duration = Duration::from_secs(50);
@@ -67,7 +67,7 @@ async fn run(context: Context) {
     tokio::join!(controller.nodes.synced(), controller.leases.synced(), controller.pods.synced());
     let changed = Arc::new(tokio::sync::Notify::new());
     let of_nodes = changed.clone();
-    // A cordon or a condition shows in taints at once, not at the next look.
+    // A cordon or a condition shows in taints at once, not at the next tick.
     let _subscription = controller.nodes.subscribe(move |change| {
         let is_other =
             change.old.as_ref().zip(change.new.as_ref()).is_none_or(|(old, new)| {
@@ -88,14 +88,14 @@ async fn run(context: Context) {
             () = changed.notified() => {}
             () = sleep(CONFLICT_RETRY), if had_conflict => {}
         }
-        had_conflict = controller.look(&mut known, &mut last_eviction).await;
+        had_conflict = controller.monitor_node_health(&mut known, &mut last_eviction).await;
     }
 }
 
 impl Controller {
-    /// Looks at every node once. Returns whether a write met a conflict: a heartbeat is one, and changes nothing that
+    /// Evaluates the health of every node once. Returns whether a write met a conflict: a heartbeat is one, and changes nothing that
     /// would wake this controller.
-    async fn look(
+    async fn monitor_node_health(
         &self,
         known: &mut HashMap<String, Heartbeat>,
         last_eviction: &mut Option<Instant>,

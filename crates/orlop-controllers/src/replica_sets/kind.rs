@@ -19,7 +19,7 @@ use crate::{runtime::Cached, workload::selector::Labels};
 pub(super) trait Replicated: Cached + Serialize + Resource<Scope = NamespaceResourceScope> {
     /// Source of its events.
     const COMPONENT: &'static str;
-    /// Its status tells the number of terminating pods.
+    /// Its status has `terminatingReplicas`.
     const HAS_TERMINATING: bool;
 
     fn wanted(&self) -> i32;

@@ -132,7 +132,7 @@ impl Candidate {
 
     /// Acquires or renews the lease if that is possible now. Returns whether this candidate holds it.
     async fn try_acquire(&mut self) -> orlop_client::Result<bool> {
-        // The holder writes without reading first: optimistic locking tells if another was there.
+        // The holder writes without reading first: optimistic locking detects another holder.
         if self.holder() != Some(&self.settings.identity) {
             match self.leases.get_opt(&self.name).await? {
                 None => return self.create().await,
@@ -159,7 +159,7 @@ impl Candidate {
         match self.leases.replace(&self.name, &PostParams::default(), &lease).await {
             Ok(lease) => self.observe(lease),
             Err(error) if is_conflict(&error) => {
-                // Another has written it, or the answer to our own write was lost: look again.
+                // Another has written it, or the answer to our own write was lost: read it again.
                 if let Some(lease) = self.leases.get_opt(&self.name).await? {
                     self.observe(lease);
                 }

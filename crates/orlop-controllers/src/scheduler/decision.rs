@@ -231,6 +231,12 @@ mod tests {
             "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 Preemption is not \
              helpful for scheduling."
         );
+        let silent = cluster(&[node("a", json!({"status": {}}))], &[]);
+        let text = message(&pod("p", json!({})), &silent);
+        assert!(
+            text.starts_with("0/1 nodes are available: 1 Too many pods. "),
+            "no resources reported: {text}"
+        );
         let full =
             cluster(&[node("a", json!({}))], &[pod("x", json!({"nodeName": "a", "containers": cpu("2")}))]);
         assert_eq!(

@@ -78,9 +78,9 @@ pub(super) fn filter(candidate: &Candidate<'_>, info: &NodeInfo) -> Result<(), R
 fn fits(pod: &PodInfo, info: &NodeInfo) -> Result<(), Rejection> {
     let mut reasons = Vec::new();
     let mut preemption_may_help = true;
-    let has_pods_limit = info.allocatable.0.contains_key("pods");
     let count = i64::try_from(info.pods.len()).unwrap_or(i64::MAX);
-    if has_pods_limit && count + 1 > info.allocatable.get("pods") {
+    // A node that has not reported its resources yet takes none.
+    if count + 1 > info.allocatable.get("pods") {
         reasons.push("Too many pods".to_owned());
     }
     for (name, amount) in &pod.requests.0 {

@@ -85,8 +85,8 @@ impl Controller {
         Ok(())
     }
 
-    /// Gives the claims of a pod the owner that the retention policy wants, before the pod goes.
-    pub(super) async fn keep_claims(&self, set: &StatefulSet, pod: &Pod) -> orlop_client::Result<()> {
+    /// Sets the owner references of a pod's claims by the retention policy, before the pod is deleted.
+    pub(super) async fn update_claim_owners(&self, set: &StatefulSet, pod: &Pod) -> orlop_client::Result<()> {
         let Some(ordinal) = identity::ordinal(set, pod) else { return Ok(()) };
         let index = ordinal - identity::start(set);
         let is_condemned = !(0..set.spec.replicas.unwrap_or(1)).contains(&index);

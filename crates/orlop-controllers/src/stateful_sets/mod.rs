@@ -179,7 +179,7 @@ impl Controller {
     ) -> orlop_client::Result<()> {
         let view = View::new(set, members, current, update, now);
         for pod in members {
-            self.keep_claims(set, pod).await?;
+            self.update_claim_owners(set, pod).await?;
         }
         for step in view.steps() {
             match step {
@@ -215,7 +215,7 @@ impl Controller {
                 self.recorder.normal(set, "SuccessfulCreate", text);
                 Ok(())
             }
-            // The watch is behind, or somebody else's pod has the name: it is looked at again.
+            // The watch is behind, or somebody else's pod has the name: it is requeued.
             Err(error) if is_already_exists(&error) => Err(error),
             Err(error) => {
                 if !is_namespace_terminating(&error) {

@@ -37,7 +37,7 @@ const COMPONENT: &str = "attachdetach-controller";
 const CONCURRENCY: usize = 5;
 /// Time after which a volume is detached although the node says it uses it, as of kube-controller-manager.
 const FORCE_AFTER: Duration = Duration::from_secs(6 * 60);
-/// Interval of looks at volumes that wait for something that is not watched.
+/// Resync period of volumes that wait for something that is not watched.
 const RETRY: Duration = Duration::from_secs(5);
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 

@@ -27,7 +27,7 @@ const PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
 const BETA_PROVISIONER: &str = "volume.beta.kubernetes.io/storage-provisioner";
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 const CONCURRENCY: usize = 5;
-/// Time after which an unbound claim is looked at again.
+/// Resync period of unbound claims.
 const RESYNC: Duration = Duration::from_secs(15);
 
 /// Registers the controller.

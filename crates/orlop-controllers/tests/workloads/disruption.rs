@@ -1,15 +1,21 @@
 //! Disruption budgets, taints and volumes.
 
-use k8s_openapi::api::{
-    apps::v1::{Deployment, StatefulSet},
-    core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod},
-    policy::v1::PodDisruptionBudget,
+use k8s_openapi::{
+    api::{
+        apps::v1::{Deployment, StatefulSet},
+        core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod},
+        policy::v1::PodDisruptionBudget,
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, EvictParams, Patch, PatchParams, PostParams},
+    api::{
+        ApiResource, DeleteParams, DynamicObject, EvictParams, GroupVersionKind, Patch, PatchParams,
+        PostParams,
+    },
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     fixture::{Cluster, template},
@@ -85,6 +91,57 @@ async fn cordon_shows_as_a_taint_and_no_execute_drives_pods_out() {
 }
 
 #[tokio::test]
+async fn budget_counts_the_scale_of_a_custom_controller() {
+    let cluster = Cluster::new().await;
+    let schema = json!({"type": "object", "properties": {
+        "spec": {"type": "object", "properties": {"replicas": {"type": "integer"}}},
+        "status": {"type": "object", "properties": {"replicas": {"type": "integer"}}}}});
+    let definition = |plural: &str, kind: &str, subresources: Value| {
+        json!({"metadata": {"name": format!("{plural}.example.com")}, "spec": {"group": "example.com",
+            "scope": "Namespaced", "names": {"plural": plural, "kind": kind}, "versions": [{"name": "v1",
+            "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}, "subresources": subresources}]}})
+    };
+    let scale =
+        json!({"scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}});
+    let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
+    for definition in [definition("fleets", "Fleet", scale), definition("herds", "Herd", json!({}))] {
+        let definition = serde_json::from_value(definition).unwrap();
+        definitions.create(&PostParams::default(), &definition).await.unwrap();
+    }
+    for (kind, name) in [("Fleet", "fleet"), ("Herd", "herd")] {
+        let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", kind));
+        let owners: Api<DynamicObject> = Api::default_namespaced_with(cluster.client.clone(), &kind);
+        let owner = DynamicObject::new(name, &kind).data(json!({"spec": {"replicas": 5}}));
+        let owner = owners.create(&PostParams::default(), &owner).await.unwrap();
+        for number in 0..2 {
+            let pod = json!({"metadata": {"name": format!("{name}-{number}"), "labels": {"app": name},
+                "ownerReferences": [{"apiVersion": "example.com/v1", "kind": kind.kind, "name": name,
+                    "uid": owner.metadata.uid, "controller": true}]},
+                "spec": {"containers": [{"name": "main", "image": "local/pause"}]}});
+            cluster.create::<Pod>(pod).await;
+        }
+        let budget = json!({"metadata": {"name": name}, "spec": {"maxUnavailable": "40%",
+            "selector": {"matchLabels": {"app": name}}}});
+        cluster.create::<PodDisruptionBudget>(budget).await;
+    }
+    let status = |budget: &PodDisruptionBudget| budget.status.clone().unwrap_or_default();
+    let budget = cluster
+        .wait::<PodDisruptionBudget>("fleet", |budget| {
+            let status = status(budget);
+            (status.expected_pods, status.current_healthy) == (Some(5), Some(2))
+        })
+        .await;
+    assert_eq!((status(&budget).desired_healthy, status(&budget).disruptions_allowed), (Some(3), Some(0)));
+    let failed = cluster
+        .wait::<PodDisruptionBudget>("herd", |budget| {
+            status(budget).conditions.iter().flatten().any(|condition| condition.reason == "SyncFailed")
+        })
+        .await;
+    let message = &status(&failed).conditions.unwrap()[0].message;
+    assert_eq!(message, "herds.example.com does not implement the scale subresource");
+}
+
+#[tokio::test]
 async fn claims_are_bound_to_volumes_and_released() {
     let cluster = Cluster::new().await;
     let volumes: Api<PersistentVolume> = Api::all(cluster.client.clone());
@@ -103,6 +160,12 @@ async fn claims_are_bound_to_volumes_and_released() {
     assert!(
         claim.metadata.finalizers.unwrap_or_default().contains(&"kubernetes.io/pvc-protection".to_owned())
     );
+    let unused = |claim: &PersistentVolumeClaim, status: &str, reason: &str| {
+        let conditions = claim.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let mut found = conditions.filter(|condition| condition.type_ == "Unused");
+        found.any(|found| found.status == status && found.reason.as_deref() == Some(reason))
+    };
+    cluster.wait("data", |claim| unused(claim, "True", "NoPodsUsingPVC")).await;
     let volume_phase = |name: &'static str, wanted: &'static str| {
         let volumes = volumes.clone();
         async move {
@@ -120,6 +183,7 @@ async fn claims_are_bound_to_volumes_and_released() {
         "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}});
     cluster.create::<Pod>(user).await;
     cluster.wait::<Pod>("user", |pod| pod.status.as_ref().unwrap().phase.as_deref() == Some("Running")).await;
+    cluster.wait("data", |claim| unused(claim, "False", "PodUsingPVC")).await;
     let claims = cluster.api::<PersistentVolumeClaim>();
     claims.delete("data", &DeleteParams::default()).await.unwrap();
     cluster.wait::<PersistentVolumeClaim>("data", |claim| claim.metadata.deletion_timestamp.is_some()).await;

@@ -1,4 +1,4 @@
-//! The next steps of a pod: which containers to start, and when to look again.
+//! The next steps of a pod: which containers to start, and when the next sync is due.
 
 use k8s_openapi::jiff::Timestamp;
 

@@ -29,7 +29,7 @@ pub(crate) enum Resize {
 /// Conditions of a resize, which go when it is done.
 pub(crate) const RESIZE_CONDITIONS: [&str; 2] = ["PodResizePending", "PodResizeInProgress"];
 
-/// Facts about a pod that its status tells.
+/// Facts that the status of a pod is computed from.
 #[derive(Debug)]
 pub(crate) struct Facts<'a> {
     pub(crate) pod: &'a Pod,
@@ -159,7 +159,7 @@ fn terminated(ended: &Ended) -> ContainerState {
     let terminated = ContainerStateTerminated {
         container_id: Some(container_id(&ended.id)),
         exit_code: ended.exit_code,
-        // As kubelets leave it: the code tells the signal.
+        // As kubelets leave it: the exit code implies the signal.
         signal: None,
         reason: present(&ended.reason),
         message: present(&ended.message),

@@ -33,7 +33,7 @@ pub(crate) struct Support {
 }
 
 impl Support {
-    /// Tries namespaces with a program that ends at once. `Err` tells why there are none.
+    /// Tries namespaces with a program that ends at once. `Err` has the reason why there are none.
     pub(crate) fn probe(program: &Path, folder: &Path) -> Result<Self, String> {
         let user = !rustix::process::geteuid().is_root();
         let config = Config {

@@ -72,14 +72,14 @@ impl Runtime {
         }
         let (path, withdrawn) = (folder.join(CONFIG), folder.join(WITHDRAWN));
         let config: Option<Config> = read(&path).or_else(|_| read(&withdrawn)).ok();
-        // First withdrawn, then asked: the monitor first listens, then looks for its configuration.
+        // Withdrawn before the socket is tried: the monitor listens before it reads its configuration.
         let _ = fs::rename(&path, &withdrawn);
         match config.and_then(|config| adopt(config.id, &folder).ok()) {
             Some(container) => {
                 let _ = fs::rename(&withdrawn, &path);
                 Found::Alive(container)
             }
-            // It may have ended while it was looked at.
+            // It may have ended meanwhile.
             None => Exit::read(&folder).map_or(Found::Lost, Found::Ended),
         }
     }

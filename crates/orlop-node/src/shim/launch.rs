@@ -54,7 +54,7 @@ pub(super) fn run(folder: &Path, exec: Option<u32>) -> io::Result<()> {
             join(&config, pid)
         }
     };
-    // Closed by a successful exec, which tells the monitor so.
+    // Closed by a successful exec, which the monitor sees.
     monitor.write_all(error.to_string().as_bytes())?;
     Err(error)
 }
@@ -143,7 +143,7 @@ fn set_ids(config: &Config) -> io::Result<()> {
     let ids = &config.ids;
     let is_root = rustix::process::geteuid().is_root();
     if let Some(kept) = ids.capabilities.filter(|_| is_root) {
-        capabilities::keep(CapabilitySet::from_bits_truncate(kept))?;
+        capabilities::restrict_to(CapabilitySet::from_bits_truncate(kept))?;
     }
     if is_root && (ids.uid.is_some() || ids.gid.is_some() || !ids.groups.is_empty()) {
         let groups: Vec<Gid> = ids.groups.iter().copied().map(Gid::from_raw).collect();

@@ -98,9 +98,9 @@ impl Drop for Live {
     }
 }
 
-/// The end of a pod before its containers ended by themselves.
+/// Terminal phase of a pod, with its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Verdicted {
+struct TerminalState {
     phase: Phase,
     reason: Option<String>,
     message: Option<String>,
@@ -120,8 +120,10 @@ pub(crate) struct Worker {
     sources: Option<Sources>,
     start_time: Timestamp,
     is_admitted: bool,
-    ended: Option<Verdicted>,
+    ended: Option<TerminalState>,
     published: Option<PodStatus>,
+    /// The API has the final deletion of the object: the watch reports its removal, once it has no finalizers.
+    is_deleted: bool,
     mount_reported: bool,
     limits_reported: bool,
     sysctls_reported: bool,
@@ -129,9 +131,9 @@ pub(crate) struct Worker {
     sandbox: Option<Container>,
     resize: Option<status::Resize>,
     has_network: bool,
-    /// Time of the next look at the use of local storage.
+    /// Time of the next measurement of local storage.
     storage_at: Instant,
-    /// Host ports that are forwarded, once they have been looked at.
+    /// Forwarded host ports; `None` before the first sync.
     host_ports: Option<Vec<proxy::Port>>,
     /// End of the grace of a pod that ends.
     stop_by: Option<Instant>,
@@ -164,6 +166,7 @@ impl Worker {
             is_admitted: false,
             ended: None,
             published: None,
+            is_deleted: false,
             mount_reported: false,
             limits_reported: false,
             sysctls_reported: false,
@@ -193,14 +196,14 @@ impl Worker {
             self.update(&wanted.pod);
             if std::mem::replace(&mut self.mirror, wanted.mirror) != wanted.mirror {
                 // A new object in the API, which has no status.
-                self.published = None;
+                (self.published, self.is_deleted) = (None, false);
             }
             self.wake_at = None;
             if self.sync(&wanted).await {
                 return;
             }
             self.list();
-            let wake_at = self.wake_at.unwrap_or(self.refresh_at).min(self.refresh_at);
+            let wake_at = next_sync(self.wake_at, &mut self.refresh_at, Instant::now());
             tokio::select! {
                 changed = desired.changed() => {
                     if changed.is_err() {
@@ -272,7 +275,7 @@ impl Worker {
                 _ => None,
             };
             let status = self.pod.status.as_ref();
-            self.ended = kept.map(|phase| Verdicted {
+            self.ended = kept.map(|phase| TerminalState {
                 phase,
                 reason: status.and_then(|status| status.reason.clone()),
                 message: status.and_then(|status| status.message.clone()),
@@ -320,7 +323,7 @@ impl Worker {
         self.show_failed_pulls();
         if steps.is_finished && !self.is_running() {
             let phase = phase::of(&self.members, &policy, true);
-            self.ended = Some(Verdicted { phase, reason: None, message: None });
+            self.ended = Some(TerminalState { phase, reason: None, message: None });
             self.host_ports = Some(Vec::new());
             self.release_address().await;
         }
@@ -343,8 +346,8 @@ impl Worker {
         // Before the API says that the pod is gone: another may be bound to them then.
         self.host_ports = Some(Vec::new());
         let published = self.publish(deleting).await;
-        if deleting && published {
-            self.delete().await;
+        if deleting && published && !self.is_deleted {
+            self.is_deleted = self.delete().await;
         }
         false
     }
@@ -358,10 +361,8 @@ impl Worker {
         self.node.tokens.forget(&self.uid);
         self.node.certificates.forget(&self.uid);
         self.node.directory.remove(&self.namespace, &self.name, &self.uid);
-        if let Err(error) = self.node.runtime.remove_pod(&self.uid) {
-            tracing::warn!(%error, uid = self.uid, "cannot remove the directory of a pod");
-        }
-        let _ = std::fs::remove_dir_all(self.node.log_folder(&self.namespace, &self.name, &self.uid));
+        let logs = self.node.log_folder(&self.namespace, &self.name, &self.uid);
+        self.node.remove_files(&self.uid, Some(logs)).await;
         true
     }
 
@@ -390,9 +391,9 @@ impl Worker {
         }
         let others = self.other_pods();
         if let Err(refusal) = admission::admit(&self.pod, &others, &self.node.allocatable) {
-            let reason = refusal.reason.clone().leak_reason();
+            let reason = event_reason(&refusal.reason);
             self.node.events.pod(&self.pod, None, Severity::Warning, reason, refusal.message.as_str());
-            self.ended = Some(Verdicted {
+            self.ended = Some(TerminalState {
                 phase: Phase::Failed,
                 reason: Some(refusal.reason),
                 message: Some(format!("Pod was rejected: {}", refusal.message)),
@@ -423,7 +424,7 @@ impl Worker {
         }
         let message = "Pod was active on the node longer than the specified deadline";
         self.node.events.pod(&self.pod, None, Severity::Normal, "DeadlineExceeded", message);
-        self.ended = Some(Verdicted {
+        self.ended = Some(TerminalState {
             phase: Phase::Failed,
             reason: Some("DeadlineExceeded".to_owned()),
             message: Some(message.to_owned()),
@@ -658,7 +659,7 @@ impl Worker {
         self.wake_at = Some(self.wake_at.map_or(at, |known| known.min(at)));
     }
 
-    /// Tells the node's API what runs.
+    /// Publishes the containers that run to the node's own API.
     fn list(&self) {
         let containers = self.members.iter().zip(&self.live).map(|(member, live)| {
             let runs = Runs {
@@ -677,25 +678,28 @@ impl Worker {
     }
 }
 
-/// Reasons of events are few and fixed.
-trait LeakReason {
-    fn leak_reason(self) -> &'static str;
+/// Returns the reason of the event about a pod that was not admitted.
+fn event_reason(reason: &str) -> &'static str {
+    const REASONS: &[&str] = &[
+        "PodFeatureUnsupported",
+        "PodOSNotSupported",
+        "SysctlForbidden",
+        "NodePorts",
+        "OutOfpods",
+        "OutOfcpu",
+        "OutOfmemory",
+        "OutOfephemeral-storage",
+    ];
+    REASONS.iter().copied().find(|known| *known == reason).unwrap_or("UnexpectedAdmissionError")
 }
 
-impl LeakReason for String {
-    fn leak_reason(self) -> &'static str {
-        const KNOWN: &[&str] = &[
-            "PodFeatureUnsupported",
-            "PodOSNotSupported",
-            "SysctlForbidden",
-            "NodePorts",
-            "OutOfpods",
-            "OutOfcpu",
-            "OutOfmemory",
-            "OutOfephemeral-storage",
-        ];
-        KNOWN.iter().copied().find(|known| *known == self).unwrap_or("UnexpectedAdmissionError")
+/// Returns the time of the next sync without a change. A refresh that was due and did not happen, since the pod has ended, is
+/// due an interval later.
+fn next_sync(wake_at: Option<Instant>, refresh_at: &mut Instant, now: Instant) -> Instant {
+    if *refresh_at <= now {
+        *refresh_at = now + REFRESH;
     }
+    wake_at.map_or(*refresh_at, |wake_at| wake_at.min(*refresh_at))
 }
 
 /// Formats seconds as Go does: 1m20s.
@@ -709,6 +713,16 @@ fn go_duration(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ended_pod_is_not_synced_without_pause() {
+        let start = Instant::now();
+        let mut refresh_at = start + REFRESH;
+        assert_eq!(next_sync(None, &mut refresh_at, start), start + REFRESH);
+        let now = start + REFRESH + RETRY;
+        assert_eq!(next_sync(None, &mut refresh_at, now), now + REFRESH);
+        assert_eq!(next_sync(Some(now + RETRY), &mut refresh_at, now), now + RETRY);
+    }
 
     #[test]
     fn durations_are_written_as_go_does() {

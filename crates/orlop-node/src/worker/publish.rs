@@ -64,7 +64,7 @@ impl Worker {
                 self.published = Some(status);
                 true
             }
-            // Gone, or another of its name: the watch tells.
+            // Gone, or another of its name: the watch reports it.
             Err(orlop_client::Error::Api(refusal)) if matches!(refusal.code, 404 | 409) => true,
             Err(error) => {
                 tracing::warn!(%error, pod = self.name, "cannot write the status of a pod");
@@ -74,17 +74,18 @@ impl Worker {
         }
     }
 
-    /// Deletes the object of a pod of which nothing runs any more.
-    pub(super) async fn delete(&mut self) {
+    /// Deletes the object of a pod of which nothing runs any more. Returns true if the API has taken it.
+    pub(super) async fn delete(&mut self) -> bool {
         let pods: Api<Pod> = Api::namespaced(self.node.client.0.clone(), &self.namespace);
         let preconditions = Preconditions { uid: Some(self.uid.clone()), resource_version: None };
         let options = DeleteParams::default().grace_period(0).preconditions(preconditions);
         match pods.delete(&self.name, &options).await {
-            Ok(_) => {}
-            Err(orlop_client::Error::Api(refusal)) if matches!(refusal.code, 404 | 409) => {}
+            Ok(_) => true,
+            Err(orlop_client::Error::Api(refusal)) if matches!(refusal.code, 404 | 409) => true,
             Err(error) => {
                 tracing::warn!(%error, pod = self.name, "cannot delete a pod that has ended");
                 self.wake_in(RETRY);
+                false
             }
         }
     }

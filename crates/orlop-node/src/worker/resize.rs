@@ -29,7 +29,7 @@ impl Worker {
                 self.resize_event(Severity::Warning, event, &format!("Pod resize {reason}"), &text);
                 self.resize = Some(pending);
             }
-            // Others may end, and nobody tells.
+            // Other pods may end, and no watch reports it.
             self.wake_in(RETRY);
             return;
         }

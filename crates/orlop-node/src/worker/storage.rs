@@ -4,7 +4,7 @@ use std::{collections::HashMap, fs, os::unix::fs::MetadataExt, path::Path, time:
 
 use tokio::time::Instant;
 
-use super::{Verdicted, Worker};
+use super::{TerminalState, Worker};
 use crate::{
     events::Severity,
     pods::{
@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-/// Interval of looks, as of a kubelet's eviction manager.
+/// Interval of measurements, as of a kubelet's eviction manager.
 const INTERVAL: Duration = Duration::from_secs(10);
 /// Reason of evictions.
 pub(super) const EVICTED: &str = "Evicted";
@@ -78,7 +78,7 @@ impl Worker {
         let Ok(measured) = measured.await else { return };
         if let Some(message) = storage::exceeded(&self.pod, &measured) {
             self.node.events.pod(&self.pod, None, Severity::Warning, EVICTED, message.as_str());
-            self.ended = Some(Verdicted {
+            self.ended = Some(TerminalState {
                 phase: Phase::Failed,
                 reason: Some(EVICTED.to_owned()),
                 message: Some(message),

@@ -128,6 +128,21 @@ impl Daemon {
     }
 }
 
+impl Daemon {
+    /// Takes a step of the rotation of a key, while the server runs. Returns what `orlop rotate` says.
+    #[track_caller]
+    pub(crate) fn rotate(&self, key: &str) -> String {
+        let output = Command::new(env!("CARGO_BIN_EXE_orlop"))
+            .args(["rotate", key, "--data-dir"])
+            .arg(&self.data_dir)
+            .output()
+            .expect("orlop runs");
+        let said = [output.stdout, output.stderr].concat();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
+        String::from_utf8_lossy(&said).into_owned()
+    }
+}
+
 impl Drop for Daemon {
     fn drop(&mut self) {
         let _ = self.process.kill();

@@ -1,12 +1,13 @@
 //! Nodes that are killed and come back.
 
 use std::{
-    process::{Child, Command, Stdio},
+    process::Command,
     time::{Duration, Instant},
 };
 
 use crate::{
     cluster::{container_processes, pod},
+    joined::{NodeProcess, joining_kubeconfig},
     support::daemon::Daemon,
 };
 
@@ -42,50 +43,6 @@ fn killed_node_takes_its_containers_up_again_and_leaves_none_behind() {
     assert_eq!(processes(), 0);
 }
 
-/// `orlop node`, killed when dropped.
-struct NodeProcess(Child);
-
-impl NodeProcess {
-    fn start(options: &[&str]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_orlop"));
-        command.args(["node", "--node-listen", "127.0.0.1:0"]).args(options).stdout(Stdio::null());
-        Self(command.spawn().expect("orlop starts"))
-    }
-
-    fn kill(mut self) {
-        self.0.kill().expect("killed");
-        self.0.wait().expect("it ends");
-    }
-
-    /// Ends it in order; it must succeed.
-    #[track_caller]
-    fn stop(mut self) {
-        Command::new("kill").arg(self.0.id().to_string()).status().expect("kill");
-        assert!(self.0.wait().expect("it ends").success());
-    }
-}
-
-impl Drop for NodeProcess {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Runs kubectl until its output is as wanted.
-#[track_caller]
-fn eventually(daemon: &Daemon, arguments: &[&str], wanted: impl Fn(bool, &str) -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(120);
-    loop {
-        let (success, said) = daemon.run_kubectl(&daemon.kubeconfig(), arguments, "");
-        if wanted(success, &said) {
-            return;
-        }
-        assert!(Instant::now() < deadline, "kubectl {arguments:?} still says: {said}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
 #[test]
 fn node_joins_with_a_bootstrap_token_and_is_killed_and_back() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -103,26 +60,7 @@ fn node_joins_with_a_bootstrap_token_and_is_killed_and_back() {
         ],
     );
     let mark = format!("KUBERNETES_SERVICE_HOST=127.{}.0.1", 190 + number);
-    let secret = "apiVersion: v1\nkind: Secret\ntype: bootstrap.kubernetes.io/token\nmetadata: {name: \
-                  bootstrap-token-abcdef, namespace: kube-system}\nstringData: {token-id: abcdef, token-secret: \
-                  0123456789abcdef, usage-bootstrap-authentication: \"true\"}\n";
-    daemon.with_input(&["apply", "-f", "-"], secret);
-    for (name, role) in [
-        ("join", "system:node-bootstrapper"),
-        ("approve", "system:certificates.k8s.io:certificatesigningrequests:nodeclient"),
-    ] {
-        let role = format!("--clusterrole={role}");
-        daemon.kubectl(&["create", "clusterrolebinding", name, &role, "--group=system:bootstrappers"]);
-    }
-    let bootstrap = folder.path().join("bootstrap");
-    std::fs::copy(daemon.kubeconfig(), &bootstrap).expect("a copy");
-    for arguments in [
-        &["config", "set-credentials", "joining", "--token=abcdef.0123456789abcdef"][..],
-        &["config", "set-context", "--current", "--user=joining"],
-    ] {
-        let (success, said) = daemon.kubectl_with(&bootstrap, arguments);
-        assert!(success, "{said}");
-    }
+    let bootstrap = joining_kubeconfig(&daemon, folder.path());
     let (bootstrap, data_dir) =
         (bootstrap.display().to_string(), folder.path().join("node").display().to_string());
     let options = [
@@ -137,7 +75,7 @@ fn node_joins_with_a_bootstrap_token_and_is_killed_and_back() {
         "--rotate-server-certificates",
     ];
     let node = NodeProcess::start(&options);
-    eventually(&daemon, &["get", "nodes", "--no-headers"], |_, said| {
+    daemon.eventually(&["get", "nodes", "--no-headers"], |said| {
         said.starts_with("n2 ") && said.contains(" Ready ")
     });
     daemon.kubectl(&["delete", "clusterrolebinding", "join", "approve"]);
@@ -151,14 +89,14 @@ fn node_joins_with_a_bootstrap_token_and_is_killed_and_back() {
     let (success, refused) = daemon.run_kubectl(&daemon.kubeconfig(), &["logs", "stays"], "");
     assert!(!success && refused.contains("certificate"), "{refused}");
     let open = ["get", "csr", "--field-selector=spec.signerName=kubernetes.io/kubelet-serving", "-o", "name"];
-    eventually(&daemon, &open, |_, said| !said.is_empty());
+    daemon.eventually(&open, |said| !said.is_empty());
     let request = daemon.kubectl(&open);
     daemon.kubectl(&[
         "certificate",
         "approve",
         request.trim_start_matches("certificatesigningrequest.certificates.k8s.io/"),
     ]);
-    eventually(&daemon, &["logs", "stays"], |_, said| said == "started");
+    daemon.eventually(&["logs", "stays"], |said| said == "started");
 
     let before = container_processes(&mark);
     assert!(before.len() >= 2, "{before:?}");

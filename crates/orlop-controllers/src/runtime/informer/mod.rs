@@ -198,7 +198,7 @@ impl<K: Cached> Shared<K> {
         read(&self.cache.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Changes the cache, then tells the handlers.
+    /// Changes the cache, then calls the handlers.
     fn change(&self, change: impl FnOnce(&mut Cache<K>) -> Vec<Change<K>>) {
         let changes = change(&mut self.cache.write().unwrap_or_else(PoisonError::into_inner));
         if changes.is_empty() {
