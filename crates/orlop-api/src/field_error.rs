@@ -175,6 +175,12 @@ impl FieldError {
         Self::new(FieldErrorKind::TooLong, field, None, format!("may not be more than {length_max} {unit}"))
     }
 
+    /// Creates a Too long error of a value whose characters are counted.
+    pub fn too_many_characters(field: &FieldPath, length_max: usize) -> Self {
+        let unit = if length_max == 1 { "character" } else { "characters" };
+        Self::new(FieldErrorKind::TooLong, field, None, format!("may not be more than {length_max} {unit}"))
+    }
+
     pub fn too_short(field: &FieldPath, length_min: usize) -> Self {
         let unit = if length_min == 1 { "character" } else { "characters" };
         Self::new(FieldErrorKind::TooShort, field, None, format!("must be at least {length_min} {unit}"))
@@ -204,6 +210,12 @@ impl FieldError {
     pub fn in_order(errors: &[Self]) -> Vec<&Self> {
         let (last, first): (Vec<&Self>, Vec<&Self>) = errors.iter().partition(|error| error.declarative);
         first.into_iter().chain(last).collect()
+    }
+
+    /// Puts `prefix` before the detail.
+    #[must_use]
+    pub fn with_detail_prefix(self, prefix: &str) -> Self {
+        Self { detail: format!("{prefix}{}", self.detail), ..self }
     }
 
     /// Omits the value from the text.

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::names::dns1123_subdomain;
+
 /// Group of every user that presented a valid credential.
 pub const ALL_AUTHENTICATED: &str = "system:authenticated";
 /// Group of every request without a credential.
@@ -18,6 +20,13 @@ pub struct UserInfo {
     pub groups: Vec<String>,
     /// Attributes that only the authenticator and authorizers interpret.
     pub extra: BTreeMap<String, Vec<String>>,
+}
+
+/// Returns the namespace and name of the service account that authenticates under this name.
+pub fn service_account_of(user: &str) -> Option<(&str, &str)> {
+    let (namespace, name) = user.strip_prefix("system:serviceaccount:")?.split_once(':')?;
+    let is_valid = |name: &str| dns1123_subdomain(name).is_empty();
+    (is_valid(namespace) && is_valid(name)).then_some((namespace, name))
 }
 
 impl UserInfo {
@@ -47,6 +56,12 @@ impl UserInfo {
     /// Returns true for a member of `group`.
     pub fn is_in_group(&self, group: &str) -> bool {
         self.groups.iter().any(|member| member == group)
+    }
+
+    /// Returns true for a service account of a pod on a node.
+    pub fn is_on_node(&self, node: &str) -> bool {
+        let nodes = self.extra.get("authentication.kubernetes.io/node-name");
+        service_account_of(&self.name).is_some() && nodes.is_some_and(|nodes| nodes == &[node.to_owned()])
     }
 
     /// Returns true if authorization always allows this user.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::ast::Ast;
 use crate::checker::check;
-use crate::cost::CostEstimate;
+use crate::cost::{CostEstimate, Sizes};
 use crate::error::CompileErrors;
 use crate::functions::{EvalResult, Functions, Implementation, Overload};
 use crate::library::{Library, kubernetes_libraries};
@@ -43,6 +43,8 @@ pub(crate) struct Variable {
     pub(crate) declared: Type,
     /// Schema of its JSON, if it is bound to JSON.
     pub(crate) schema: Option<Schema>,
+    /// Its sizes, if it has no schema and they are known.
+    pub(crate) sizes: Option<Arc<Sizes>>,
 }
 
 impl Env {
@@ -129,7 +131,15 @@ impl EnvBuilder {
     /// Declares a variable. The name may be qualified: `authorizer.requestResource`.
     #[must_use]
     pub fn variable(mut self, name: impl Into<String>, declared: Type) -> Self {
-        self.scope.variables.push(Variable { name: name.into(), declared, schema: None });
+        self.scope.variables.push(Variable { name: name.into(), declared, schema: None, sizes: None });
+        self
+    }
+
+    /// Declares a variable whose values are no larger than this.
+    #[must_use]
+    pub fn sized_variable(mut self, name: impl Into<String>, declared: Type, sizes: Sizes) -> Self {
+        let sizes = Some(Arc::new(sizes));
+        self.scope.variables.push(Variable { name: name.into(), declared, schema: None, sizes });
         self
     }
 
@@ -137,7 +147,12 @@ impl EnvBuilder {
     #[must_use]
     pub fn schema(mut self, name: impl Into<String>, schema: &Schema) -> Self {
         let declared = schema.to_type();
-        self.scope.variables.push(Variable { name: name.into(), declared, schema: Some(schema.clone()) });
+        self.scope.variables.push(Variable {
+            name: name.into(),
+            declared,
+            schema: Some(schema.clone()),
+            sizes: None,
+        });
         self
     }
 
@@ -145,7 +160,12 @@ impl EnvBuilder {
     #[must_use]
     pub fn optional_schema(mut self, name: impl Into<String>, schema: &Schema) -> Self {
         let declared = Type::optional(schema.to_type());
-        self.scope.variables.push(Variable { name: name.into(), declared, schema: Some(schema.clone()) });
+        self.scope.variables.push(Variable {
+            name: name.into(),
+            declared,
+            schema: Some(schema.clone()),
+            sizes: None,
+        });
         self
     }
 

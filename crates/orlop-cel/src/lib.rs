@@ -78,7 +78,7 @@ mod zone;
 pub use activation::{Activation, LazyVariable};
 pub use admission::{AdmissionVariables, ExpressionOrigin};
 pub use composition::{Composed, Composition};
-pub use cost::{Budget, CostEstimate};
+pub use cost::{Budget, CostEstimate, Sizes};
 pub use env::{Env, EnvBuilder};
 pub use error::{CompileErrors, EvalError, Issue};
 pub use escape::{escape, is_reserved, unescape};

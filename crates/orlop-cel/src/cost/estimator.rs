@@ -5,14 +5,16 @@
 //! costs its body times the maximal size of its range; the costs of its loop step and result follow cel-go's expansion
 //! of each macro.
 
+use std::sync::Arc;
+
 use super::rules::{Argument, Rule};
-use super::{CostEstimate, NEW_LIST, NEW_MAP, NEW_MESSAGE, SizeEstimate};
+use super::{CostEstimate, NEW_LIST, NEW_MAP, NEW_MESSAGE, SizeEstimate, Sizes};
 use crate::ast::{
     Bind, Call, Comprehension, ComprehensionKind, Expr, ExprKind, Literal, OptMap, Select, SelectMode,
     operator,
 };
 use crate::checker::{Checked, Reference};
-use crate::env::Scope;
+use crate::env::{Scope, Variable};
 use crate::schema::Schema;
 use crate::types::Type;
 
@@ -49,8 +51,16 @@ enum Origin {
     /// Not read from the document.
     Computed,
     Schema(Schema),
+    /// Read through a variable with known sizes and no schema.
+    Sized(Arc<Sizes>),
     /// A key of a map of the document. Kubernetes counts its size as zero.
     MapKey,
+}
+
+impl Origin {
+    fn sized(sizes: Option<&Arc<Sizes>>) -> Self {
+        sizes.cloned().map_or(Self::Computed, Self::Sized)
+    }
 }
 
 impl NodeEstimate {
@@ -66,6 +76,7 @@ impl NodeEstimate {
     fn sized(mut self, ty: &Type) -> Self {
         let from_origin = match &self.origin {
             Origin::Schema(schema) => Some(SizeEstimate { min: 0, max: schema.max_elements() }),
+            Origin::Sized(sizes) => Some(SizeEstimate { min: 0, max: sizes.max_elements() }),
             Origin::MapKey => Some(SizeEstimate::ZERO),
             Origin::Computed => None,
         };
@@ -127,8 +138,11 @@ impl Estimator<'_> {
                 _ => NodeEstimate::of(ONE).sized(ty),
             },
             Reference::Variable(index) => {
-                let schema = self.scope.variables.get(*index).and_then(|variable| variable.schema.clone());
-                let origin = schema.map_or(Origin::Computed, Origin::Schema);
+                let origin = match self.scope.variables.get(*index) {
+                    Some(Variable { schema: Some(schema), .. }) => Origin::Schema(schema.clone()),
+                    Some(Variable { sizes: Some(sizes), .. }) => Origin::Sized(sizes.clone()),
+                    _ => Origin::Computed,
+                };
                 NodeEstimate { origin, ..NodeEstimate::of(ONE) }.sized(ty)
             }
             Reference::TypeName(_) => NodeEstimate { origin: self.root(), ..NodeEstimate::of(ONE) }.sized(ty),
@@ -162,6 +176,7 @@ impl Estimator<'_> {
             Origin::Schema(schema) => {
                 schema.field(&select.field).cloned().map_or(Origin::Computed, Origin::Schema)
             }
+            Origin::Sized(sizes) => Origin::sized(sizes.field(&select.field)),
             Origin::Computed => self.root(),
             Origin::MapKey => Origin::Computed,
         };
@@ -238,6 +253,7 @@ impl Estimator<'_> {
                     Origin::Schema(schema) => {
                         schema.elements().cloned().map_or(Origin::Computed, Origin::Schema)
                     }
+                    Origin::Sized(sizes) => Origin::sized(sizes.values()),
                     Origin::Computed if !optional => self.root(),
                     Origin::Computed | Origin::MapKey => Origin::Computed,
                 };
@@ -309,12 +325,14 @@ impl Estimator<'_> {
         let is_list = !matches!(self.checked.type_of(&comprehension.range), Type::Map(..));
         let element = match &range.origin {
             Origin::Schema(schema) => schema.elements().cloned().map_or(Origin::Computed, Origin::Schema),
+            Origin::Sized(sizes) => Origin::sized(sizes.values()),
             Origin::MapKey => Origin::Computed,
             Origin::Computed => self.root(),
         };
         let key_place = match (&range.origin, is_list) {
             (Origin::Computed, _) => self.root(),
             (Origin::Schema(_), false) => Origin::MapKey,
+            (Origin::Sized(sizes), false) => Origin::sized(sizes.keys()),
             _ => Origin::Computed,
         };
         let value = NodeEstimate {

@@ -7,8 +7,10 @@
 pub(crate) mod budget;
 pub(crate) mod estimator;
 pub(crate) mod rules;
+mod sizes;
 
 pub use budget::Budget;
+pub use sizes::Sizes;
 
 /// Cost of an authorization check: two fit the per-request budget.
 pub(crate) const CHECK: u64 = 350_000;

@@ -9,10 +9,12 @@ use orlop_api::{
 };
 use serde_json::Value;
 
-use super::device_expressions;
+use super::{
+    device_expressions::{self, Problem},
+    qualified_names::{declared, declared_driver_name, declared_fully_qualified},
+};
 use crate::{
-    accessors::{integer, list, present, text},
-    storage::csi_driver::validate_driver_name,
+    accessors::{integer, list, mark_repeated, present, text},
     validation::{
         invalid_for_each, require_supported, validate_dns_label, validate_dns_subdomain, validate_supported,
     },
@@ -21,12 +23,11 @@ use crate::{
 /// Effects of taints of devices.
 pub(super) const TAINT_EFFECTS: &[&str] = &["NoExecute", "NoSchedule", "None"];
 
-const REQUESTS_MAX: usize = 32;
+pub(super) const REQUESTS_MAX: usize = 32;
 const SUBREQUESTS_MAX: usize = 8;
 const SELECTORS_MAX: usize = 32;
 const CONSTRAINTS_MAX: usize = 32;
-const CONFIGURATIONS_MAX: usize = 32;
-const IDENTIFIER_LENGTH_MAX: usize = 32;
+pub(super) const CONFIGURATIONS_MAX: usize = 32;
 const EXPRESSION_LENGTH_MAX: usize = 10 * 1024;
 const PARAMETERS_LENGTH_MAX: usize = 10 * 1024;
 const REQUEST_REFERENCE: &str = "must be the name of a request in the claim or the name of a request and a subrequest \
@@ -76,33 +77,34 @@ fn is_extended_resource_name(name: &str) -> bool {
 }
 
 /// Validates each of a list, unless there are too many.
-fn validate_up_to(
+pub(super) fn validate_up_to(
     items: &[Value],
     count_max: usize,
     path: &FieldPath,
     validate: impl Fn(&Value, &FieldPath) -> Vec<FieldError>,
 ) -> Vec<FieldError> {
     if items.len() > count_max {
-        return vec![FieldError::too_many(path, items.len(), count_max)];
+        return vec![FieldError::too_many(path, items.len(), count_max).declaratively()];
     }
     items.iter().enumerate().flat_map(|(index, item)| validate(item, &path.index(index))).collect()
 }
 
 /// Validates each of a list of items with unique names.
-pub(super) fn validate_named(
+fn validate_named(
     items: &[Value],
     count_max: usize,
     path: &FieldPath,
     validate: impl Fn(&Value, &FieldPath) -> Vec<FieldError>,
 ) -> Vec<FieldError> {
-    let mut errors = validate_up_to(items, count_max, path, validate);
+    let mut errors = Vec::new();
     if items.len() <= count_max {
-        let mut seen = HashSet::new();
-        let repeated = items.iter().enumerate().filter(|(_, item)| !seen.insert(text(item, "/name")));
-        errors.extend(
-            repeated.map(|(index, item)| FieldError::duplicate(&path.index(index), text(item, "/name"))),
-        );
+        let repeated = mark_repeated(items, |item| text(item, "/name")).into_iter().enumerate();
+        let repeated = repeated.filter(|(_, is_repeated)| *is_repeated);
+        errors.extend(declared(
+            repeated.map(|(index, _)| FieldError::duplicate(&path.index(index), items[index].clone())),
+        ));
     }
+    errors.extend(validate_up_to(items, count_max, path, validate));
     errors
 }
 
@@ -119,11 +121,15 @@ fn validate_request(request: &Value, path: &FieldPath) -> Vec<FieldError> {
                 "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set";
             errors.push(FieldError::invalid(path, Value::Null, detail));
         }
-        (Some(exactly), true) => errors.extend(validate_exact(exactly, &path.child("exactly"))),
+        (Some(exactly), true) => {
+            errors.extend(validate_class_name(exactly, &path.child("exactly")));
+            errors.extend(validate_exact(exactly, &path.child("exactly")));
+        }
         (None, false) => {
             let path = path.child("firstAvailable");
             errors.extend(validate_named(first_available, SUBREQUESTS_MAX, &path, |one, path| {
                 let mut errors = validate_dns_label(text(one, "/name"), &path.child("name"));
+                errors.extend(declared(validate_class_name(one, path)));
                 errors.extend(validate_exact(one, path));
                 errors
             }));
@@ -132,14 +138,17 @@ fn validate_request(request: &Value, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-/// Validates what a request of any form says of its devices.
+fn validate_class_name(request: &Value, path: &FieldPath) -> Vec<FieldError> {
+    let path = path.child("deviceClassName");
+    match text(request, "/deviceClassName") {
+        "" => vec![FieldError::required(&path, "")],
+        name => validate_dns_subdomain(name, &path),
+    }
+}
+
+/// Validates what a request of any form says of its devices, but for their class.
 fn validate_exact(request: &Value, path: &FieldPath) -> Vec<FieldError> {
-    let class = path.child("deviceClassName");
-    let mut errors = match text(request, "/deviceClassName") {
-        "" => vec![FieldError::required(&class, "")],
-        name => validate_dns_subdomain(name, &class),
-    };
-    errors.extend(validate_selectors(request, path));
+    let mut errors = validate_selectors(request, path);
     let count = integer(request, "/count");
     match text(request, "/allocationMode") {
         "All" if count != 0 => {
@@ -149,7 +158,12 @@ fn validate_exact(request: &Value, path: &FieldPath) -> Vec<FieldError> {
         "ExactCount" if count <= 0 => {
             errors.push(FieldError::invalid(&path.child("count"), count, "must be greater than zero"));
         }
-        _ => errors.extend(validate_supported(request, "allocationMode", path, &["All", "ExactCount"])),
+        _ => errors.extend(declared(validate_supported(
+            request,
+            "allocationMode",
+            path,
+            &["All", "ExactCount"],
+        ))),
     }
     for (index, toleration) in list(request, "/tolerations").iter().enumerate() {
         errors.extend(validate_toleration(toleration, &path.child("tolerations").index(index)));
@@ -166,20 +180,23 @@ fn validate_selectors(of: &Value, path: &FieldPath) -> Vec<FieldError> {
                 vec![FieldError::too_long(&cel.child("expression"), EXPRESSION_LENGTH_MAX)]
             }
             Some(given) => {
-                let expression = text(given, "/expression");
-                let problem = device_expressions::problem(expression);
-                let invalid = |why| FieldError::invalid(&cel.child("expression"), expression, why);
-                problem.map(invalid).into_iter().collect()
+                let (expression, at) = (text(given, "/expression"), cel.child("expression"));
+                let error = device_expressions::problem(expression).map(|problem| match problem {
+                    Problem::Invalid(why) => FieldError::invalid(&at, expression, why),
+                    Problem::TooComplex => FieldError::forbidden(&at, "too complex, exceeds cost limit"),
+                });
+                error.into_iter().collect()
             }
         }
     })
 }
 
-fn validate_toleration(toleration: &Value, path: &FieldPath) -> Vec<FieldError> {
+pub(super) fn validate_toleration(toleration: &Value, path: &FieldPath) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let (key, value) = (text(toleration, "/key"), text(toleration, "/value"));
     if !key.is_empty() {
-        errors.extend(invalid_for_each(&path.child("key"), key, names::qualified_name(key)));
+        let problems = names::qualified_name(key);
+        errors.extend(declared(invalid_for_each(&path.child("key"), key, problems)));
     }
     match text(toleration, "/operator") {
         "Exists" if !value.is_empty() => {
@@ -187,16 +204,17 @@ fn validate_toleration(toleration: &Value, path: &FieldPath) -> Vec<FieldError> 
             errors.push(FieldError::invalid(&path.child("value"), value, detail));
         }
         "Equal" => errors.extend(invalid_for_each(&path.child("value"), value, names::label_value(value))),
-        _ => errors.extend(require_supported(toleration, "operator", path, &["Equal", "Exists"])),
+        "Exists" => {}
+        _ => errors.extend(declared(require_supported(toleration, "operator", path, &["Equal", "Exists"]))),
     }
     if !text(toleration, "/effect").is_empty() {
-        errors.extend(validate_supported(toleration, "effect", path, TAINT_EFFECTS));
+        errors.extend(declared(validate_supported(toleration, "effect", path, TAINT_EFFECTS)));
     }
     errors
 }
 
 /// Names of requests: `request`, and `request/subrequest`.
-fn request_names(devices: &Value) -> HashSet<String> {
+pub(super) fn request_names(devices: &Value) -> HashSet<String> {
     let mut names = HashSet::new();
     for request in list(devices, "/requests") {
         let name = text(request, "/name");
@@ -207,27 +225,35 @@ fn request_names(devices: &Value) -> HashSet<String> {
     names
 }
 
-fn validate_references(of: &Value, path: &FieldPath, names: &HashSet<String>) -> Vec<FieldError> {
+/// Validates a list of references to requests.
+pub(super) fn validate_references(of: &Value, path: &FieldPath, names: &HashSet<String>) -> Vec<FieldError> {
     let path = path.child("requests");
     let references = list(of, "/requests");
-    let mut errors = validate_up_to(references, REQUESTS_MAX, &path, |reference, path| {
-        let name = reference.as_str().unwrap_or_default();
-        let unknown = || FieldError::invalid(path, name, REQUEST_REFERENCE);
-        if name.matches('/').count() > 1 {
-            return vec![unknown()];
-        }
-        let mut errors: Vec<FieldError> =
-            name.split('/').flat_map(|part| validate_dns_label(part, path)).collect();
-        if !names.contains(name) {
-            errors.push(unknown());
-        }
-        errors
-    });
-    let mut seen = HashSet::new();
-    let repeated = references.iter().enumerate().filter(|(_, reference)| !seen.insert(reference.as_str()));
-    errors.extend(
-        repeated.map(|(index, reference)| FieldError::duplicate(&path.index(index), reference.clone())),
-    );
+    let mut errors = Vec::new();
+    if references.len() <= REQUESTS_MAX {
+        let repeated = mark_repeated(references, Value::as_str).into_iter().enumerate();
+        let repeated = repeated.filter(|(_, is_repeated)| *is_repeated);
+        errors.extend(declared(
+            repeated.map(|(index, _)| FieldError::duplicate(&path.index(index), references[index].clone())),
+        ));
+    }
+    errors.extend(validate_up_to(references, REQUESTS_MAX, &path, |reference, path| {
+        validate_reference(reference.as_str().unwrap_or_default(), path, names)
+    }));
+    errors
+}
+
+/// Validates a reference to a request or a subrequest.
+pub(super) fn validate_reference(name: &str, path: &FieldPath, names: &HashSet<String>) -> Vec<FieldError> {
+    let unknown = || FieldError::invalid(path, name, REQUEST_REFERENCE);
+    if name.matches('/').count() > 1 {
+        return vec![unknown()];
+    }
+    let mut errors: Vec<FieldError> =
+        name.split('/').flat_map(|part| validate_dns_label(part, path)).collect();
+    if !names.contains(name) {
+        errors.push(unknown());
+    }
     errors
 }
 
@@ -236,7 +262,7 @@ fn validate_constraint(constraint: &Value, path: &FieldPath, names: &HashSet<Str
     let attributes = ["matchAttribute", "distinctAttribute"];
     let given = attributes.into_iter().find_map(|field| Some((field, constraint.get(field)?.as_str()?)));
     match given {
-        Some((field, name)) => errors.extend(validate_fully_qualified(name, &path.child(field))),
+        Some((field, name)) => errors.extend(declared_fully_qualified(name, &path.child(field))),
         None => {
             let detail = "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple \
                           fields are set";
@@ -246,71 +272,24 @@ fn validate_constraint(constraint: &Value, path: &FieldPath, names: &HashSet<Str
     errors
 }
 
-fn validate_fully_qualified(name: &str, path: &FieldPath) -> Vec<FieldError> {
-    let mut errors = validate_qualified(name, path);
-    if !name.contains('/') {
-        let detail = "a fully qualified name must be a domain and a name separated by a slash";
-        errors.push(FieldError::invalid(path, name, detail));
-    }
-    errors
-}
-
-/// Validates the name of an attribute: an identifier, with or without a domain.
-pub(super) fn validate_qualified(name: &str, path: &FieldPath) -> Vec<FieldError> {
-    match name.split('/').collect::<Vec<_>>()[..] {
-        [name] => validate_identifier(name, path),
-        [domain, name] => {
-            let mut errors = match domain {
-                "" => vec![FieldError::invalid(path, "", "the domain must not be empty")],
-                domain => validate_driver_name(domain, path),
-            };
-            errors.extend(match name {
-                "" => vec![FieldError::invalid(path, "", "the name must not be empty")],
-                name => validate_identifier(name, path),
-            });
-            errors
-        }
-        // As in Kubernetes, which overlooks them.
-        _ => Vec::new(),
-    }
-}
-
-fn validate_identifier(name: &str, path: &FieldPath) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    if name.len() > IDENTIFIER_LENGTH_MAX {
-        errors.push(FieldError::too_long(path, IDENTIFIER_LENGTH_MAX));
-    }
-    let is_start = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_';
-    let is_identifier = name.bytes().next().is_some_and(is_start)
-        && name.bytes().all(|byte| is_start(byte) || byte.is_ascii_digit());
-    if !is_identifier {
-        let detail = "a valid C identifier must start with alphabetic character or '_', followed by a string of \
-                      alphanumeric characters or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for \
-                      validation is '[A-Za-z_][A-Za-z0-9_]*')";
-        errors.push(FieldError::invalid(path, name, detail));
-    }
-    errors
-}
-
-fn validate_configuration(config: &Value, path: &FieldPath) -> Vec<FieldError> {
+/// Validates the configuration of a driver.
+pub(super) fn validate_configuration(config: &Value, path: &FieldPath) -> Vec<FieldError> {
     let path = path.child("opaque");
     let Some(opaque) = present(config, "/opaque") else { return vec![FieldError::required(&path, "")] };
-    let mut errors = match text(opaque, "/driver") {
-        "" => vec![FieldError::required(&path.child("driver"), "")],
-        driver => validate_driver_name(driver, &path.child("driver")),
-    };
-    let parameters = path.child("parameters");
-    match present(opaque, "/parameters") {
-        None => errors.push(FieldError::required(&parameters, "")),
-        Some(given) if given.to_string().len() > PARAMETERS_LENGTH_MAX => {
-            errors.push(FieldError::too_long(&parameters, PARAMETERS_LENGTH_MAX));
-        }
-        Some(Value::Object(_)) => {}
-        Some(_) => {
-            errors.push(FieldError::invalid(&parameters, "<value omitted>", "must be a valid JSON object"));
-        }
-    }
+    let mut errors = declared_driver_name(text(opaque, "/driver"), &path.child("driver"));
+    let parameters = opaque.get("parameters").unwrap_or(&Value::Null);
+    errors.extend(validate_object(parameters, &path.child("parameters"), PARAMETERS_LENGTH_MAX));
     errors
+}
+
+/// Validates that a value without schema is an object, of up to so many bytes.
+pub(super) fn validate_object(value: &Value, path: &FieldPath, length_max: usize) -> Option<FieldError> {
+    match value {
+        Value::Null => Some(FieldError::required(path, "")),
+        value if value.to_string().len() > length_max => Some(FieldError::too_long(path, length_max)),
+        Value::Object(_) => None,
+        _ => Some(FieldError::invalid(path, "<value omitted>", "must be a valid JSON object")),
+    }
 }
 
 #[cfg(test)]
@@ -334,8 +313,9 @@ mod tests {
         assert_eq!(
             errors_of(json!({"requests": [request("a"), request("a"), {"name": "c"}]})),
             [
+                "devices.requests[1]: Duplicate value: {\"exactly\":{\"allocationMode\":\"ExactCount\",\"count\":1,\
+                 \"deviceClassName\":\"a.b\"},\"name\":\"a\"}",
                 "devices.requests[2]: Required value: exactly one of `exactly` or `firstAvailable` is required",
-                "devices.requests[1]: Duplicate value: \"a\"",
             ]
         );
         let bad = json!({"name": "a", "exactly": {"allocationMode": "All", "count": 2, "selectors": [{}],

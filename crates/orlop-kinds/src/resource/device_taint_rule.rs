@@ -1,29 +1,28 @@
 //! DeviceTaintRule: a taint on devices that match a selector.
 
-use orlop_api::{
-    field_error::{FieldError, FieldPath},
-    names,
-};
+use orlop_api::field_error::{FieldError, FieldPath};
 use serde_json::Value;
 
-use super::{device_claim::TAINT_EFFECTS, resource_slice::validate_pool_name};
+use super::{device, qualified_names::validate_pool_name};
 use crate::{
     BuiltinKind, StrategyFlags,
-    accessors::{text, time},
+    accessors::{list, text, time},
     printer::{ColumnDefinition, PrinterColumns, age, format_age, name},
     storage::csi_driver::validate_driver_name,
     strategy::Strategy,
     update_scope::STATUS_WITHOUT_METADATA,
-    validation::{invalid_for_each, require_supported, validate_dns_label},
+    validation::{conditions::validate_conditions, validate_dns_label},
 };
 
 pub(crate) const KIND: BuiltinKind = BuiltinKind {
-    flags: StrategyFlags { returns_deleted_object: true, tracks_generation: true, ..StrategyFlags::BUILTIN },
+    flags: StrategyFlags { tracks_generation: true, ..StrategyFlags::BUILTIN },
     update_scopes: STATUS_WITHOUT_METADATA,
     columns: &COLUMNS,
     strategy: &DeviceTaintRule,
     ..BuiltinKind::new("resource.k8s.io", "devicetaintrules")
 };
+
+const CONDITIONS_MAX: usize = 8;
 
 pub(crate) struct DeviceTaintRule;
 
@@ -44,11 +43,17 @@ impl Strategy for DeviceTaintRule {
         if let Some(device) = given("device") {
             errors.extend(validate_dns_label(device, &path.child("device")));
         }
-        let (taint, path) = (&object["spec"]["taint"], spec.child("taint"));
-        let (key, value) = (text(taint, "/key"), text(taint, "/value"));
-        errors.extend(invalid_for_each(&path.child("key"), key, names::qualified_name(key)));
-        errors.extend(invalid_for_each(&path.child("value"), value, names::label_value(value)));
-        errors.extend(require_supported(taint, "effect", &path, TAINT_EFFECTS));
+        errors.extend(device::validate_taint(&object["spec"]["taint"], &spec.child("taint")));
+        errors
+    }
+
+    fn validate_subresource_update(&self, _: &str, object: &Value, _: &Value) -> Vec<FieldError> {
+        let conditions = list(object, "/status/conditions");
+        let path = FieldPath::root("status").child("conditions");
+        let mut errors = validate_conditions(conditions, &path);
+        if conditions.len() > CONDITIONS_MAX {
+            errors.push(FieldError::too_many(&path, conditions.len(), CONDITIONS_MAX));
+        }
         errors
     }
 }
@@ -83,6 +88,21 @@ mod tests {
 
     use super::*;
     use crate::validation::tests::messages;
+
+    #[test]
+    fn status_has_few_complete_conditions() {
+        let condition = |kind: String| {
+            json!({"type": kind, "status": "True", "reason": "R",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"})
+        };
+        let errors = |count: usize| {
+            let conditions: Vec<Value> = (0..count).map(|index| condition(format!("c{index}"))).collect();
+            let object = json!({"status": {"conditions": conditions}});
+            messages(DeviceTaintRule.validate_subresource_update("status", &object, &object))
+        };
+        assert!(errors(8).is_empty());
+        assert_eq!(errors(9), ["status.conditions: Too many: 9: must have at most 8 items"]);
+    }
 
     #[test]
     fn rules_are_validated() {

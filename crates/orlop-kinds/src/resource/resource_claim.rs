@@ -3,13 +3,13 @@
 use orlop_api::field_error::{FieldError, FieldPath};
 use serde_json::Value;
 
-use super::device_claim::validate_devices;
+use super::{claim_status, device_claim::validate_devices};
 use crate::{
     BuiltinKind, StrategyFlags,
     accessors::{is_terminating, list, present, text},
     defaulting,
     printer::{ColumnDefinition, PrinterColumns, age, name},
-    strategy::Strategy,
+    strategy::{RequestContext, Strategy},
     update_scope::STATUS_WITHOUT_METADATA,
     validation,
 };
@@ -29,12 +29,29 @@ pub(crate) struct ResourceClaim {
 
 impl Strategy for ResourceClaim {
     fn set_defaults(&self, object: &mut Value) {
-        let devices = if self.template { "/spec/spec/devices" } else { "/spec/devices" };
-        let Some(devices) = defaulting::object_at_mut(object, devices) else { return };
+        let Some(devices) = defaulting::object_at_mut(object, self.devices()) else { return };
         for request in defaulting::items_mut(devices, "requests") {
             defaulting::object_mut(request, "exactly").into_iter().for_each(set_count_defaults);
             defaulting::items_mut(request, "firstAvailable").for_each(set_count_defaults);
         }
+    }
+
+    fn prepare_for_create(&self, object: &mut Value, _: &RequestContext<'_>) {
+        self.remove_disabled(object);
+    }
+
+    fn prepare_for_update(&self, object: &mut Value, _: &Value, _: &RequestContext<'_>) {
+        self.remove_disabled(object);
+    }
+
+    fn prepare_for_subresource_update(
+        &self,
+        _: &str,
+        object: &mut Value,
+        old: &Value,
+        _: &RequestContext<'_>,
+    ) {
+        claim_status::prepare(object, old);
     }
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
@@ -54,7 +71,26 @@ impl Strategy for ResourceClaim {
             "" => {
                 validation::validate_immutable(object, old, "spec", &FieldPath::nil()).into_iter().collect()
             }
-            subresource => self.validate_subresource_update(subresource, object, old),
+            _ => claim_status::validate(object, old),
+        }
+    }
+}
+
+impl ResourceClaim {
+    /// JSON pointer of the devices that are claimed.
+    fn devices(&self) -> &'static str {
+        if self.template { "/spec/spec/devices" } else { "/spec/devices" }
+    }
+
+    /// Removes fields of features that are off by default in Kubernetes.
+    fn remove_disabled(&self, object: &mut Value) {
+        let Some(devices) = defaulting::object_at_mut(object, self.devices()) else { return };
+        let remove = |request: &mut Value| {
+            request.as_object_mut().and_then(|request| request.remove("derivedAttributes"));
+        };
+        for request in defaulting::items_mut(devices, "requests") {
+            defaulting::object_mut(request, "exactly").into_iter().for_each(remove);
+            defaulting::items_mut(request, "firstAvailable").for_each(remove);
         }
     }
 }

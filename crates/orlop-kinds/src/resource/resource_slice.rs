@@ -3,16 +3,16 @@
 use orlop_api::field_error::{FieldError, FieldPath};
 use serde_json::{Map, Value};
 
-use super::device_claim::{validate_named, validate_qualified};
+use super::{counters, device, qualified_names::validate_pool_name};
 use crate::{
     BuiltinKind, StrategyFlags,
-    accessors::{integer, list, map, present, text},
+    accessors::{flag, integer, list, mark_repeated, present, text},
     core::pod::validate_node_selector,
     defaulting,
     printer::{ColumnDefinition, PrinterColumns, age, name},
     storage::csi_driver::validate_driver_name,
-    strategy::Strategy,
-    validation::{validate_dns_label, validate_dns_subdomain, validate_immutable},
+    strategy::{RequestContext, Strategy},
+    validation::{validate_dns_subdomain, validate_immutable},
 };
 
 pub(crate) const KIND: BuiltinKind = BuiltinKind {
@@ -26,9 +26,6 @@ pub(crate) const KIND: BuiltinKind = BuiltinKind {
 const DEVICES_MAX: usize = 128;
 /// Maximum number of devices in a slice that has taints or counters.
 const ADVANCED_DEVICES_MAX: usize = 64;
-const ATTRIBUTES_AND_CAPACITIES_MAX: usize = 32;
-const POOL_NAME_LENGTH_MAX: usize = 253;
-const ATTRIBUTE_TEXT_LENGTH_MAX: usize = 64;
 
 pub(crate) struct ResourceSlice;
 
@@ -44,6 +41,14 @@ impl Strategy for ResourceSlice {
         }
     }
 
+    fn prepare_for_create(&self, object: &mut Value, _: &RequestContext<'_>) {
+        remove_disabled(object);
+    }
+
+    fn prepare_for_update(&self, object: &mut Value, _: &Value, _: &RequestContext<'_>) {
+        remove_disabled(object);
+    }
+
     fn validate(&self, object: &Value) -> Vec<FieldError> {
         let (path, none) = (FieldPath::root("spec"), Value::Null);
         let spec = object.get("spec").unwrap_or(&none);
@@ -53,13 +58,28 @@ impl Strategy for ResourceSlice {
         };
         errors.extend(validate_pool(spec, &path.child("pool")));
         errors.extend(validate_node_selection(spec, &path));
-        let devices = list(spec, "/devices");
+        let (devices, counter_sets) = (list(spec, "/devices"), list(spec, "/sharedCounters"));
+        if !devices.is_empty() && !counter_sets.is_empty() {
+            let detail = "only one of `sharedCounters` or `devices` is allowed";
+            errors.push(FieldError::invalid(&path, "", detail));
+        }
         let is_advanced = devices.iter().any(|device| {
             !list(device, "/taints").is_empty() || !list(device, "/consumesCounters").is_empty()
         });
         let count_max = if is_advanced { ADVANCED_DEVICES_MAX } else { DEVICES_MAX };
-        errors.extend(validate_named(devices, count_max, &path.child("devices"), validate_device));
+        let selects_nodes = flag(spec, "/perDeviceNodeSelection");
+        errors.extend(validate_devices(devices, count_max, selects_nodes, &path.child("devices")));
+        errors.extend(counters::validate_sets(counter_sets, &path.child("sharedCounters")));
         errors
+    }
+
+    fn warnings_on_create(&self, object: &Value) -> Vec<String> {
+        let driver = text(object, "/spec/driver");
+        let has_upper_case = driver != driver.to_lowercase();
+        let warning = || {
+            format!("spec.driver: driver names should be lowercase; {driver:?} contains uppercase characters")
+        };
+        has_upper_case.then(warning).into_iter().collect()
     }
 
     fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
@@ -75,16 +95,32 @@ impl Strategy for ResourceSlice {
     }
 }
 
-/// Validates the name of a pool: DNS subdomains with slashes between them.
-pub(super) fn validate_pool_name(name: &str, path: &FieldPath) -> Vec<FieldError> {
-    if name.is_empty() {
-        return vec![FieldError::required(path, "")];
+/// Removes fields of features that are off by default in Kubernetes.
+fn remove_disabled(object: &mut Value) {
+    let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    spec.remove("skipNodeOperations");
+    spec.remove("partitionTypeAttribute");
+    let devices = spec.get_mut("devices").and_then(Value::as_array_mut);
+    devices.into_iter().flatten().filter_map(Value::as_object_mut).for_each(device::remove_disabled);
+}
+
+/// Validates devices with unique names.
+fn validate_devices(
+    devices: &[Value],
+    count_max: usize,
+    selects_nodes: bool,
+    path: &FieldPath,
+) -> Vec<FieldError> {
+    if devices.len() > count_max {
+        return vec![FieldError::too_many(path, devices.len(), count_max)];
     }
-    let mut errors = Vec::new();
-    if name.len() > POOL_NAME_LENGTH_MAX {
-        errors.push(FieldError::too_long(path, POOL_NAME_LENGTH_MAX));
+    let each = devices.iter().enumerate();
+    let mut errors: Vec<FieldError> =
+        each.flat_map(|(index, one)| device::validate(one, selects_nodes, &path.index(index))).collect();
+    let repeated = mark_repeated(devices, |device| text(device, "/name")).into_iter().enumerate();
+    for (index, _) in repeated.filter(|(_, is_repeated)| *is_repeated) {
+        errors.push(FieldError::duplicate(&path.index(index), text(&devices[index], "/name")));
     }
-    errors.extend(name.split('/').flat_map(|part| validate_dns_subdomain(part, path)));
     errors
 }
 
@@ -154,47 +190,6 @@ fn validate_node_selection(spec: &Value, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-fn validate_device(device: &Value, path: &FieldPath) -> Vec<FieldError> {
-    let mut errors = validate_dns_label(text(device, "/name"), &path.child("name"));
-    let (attributes, capacity) = (map(device, "/attributes"), map(device, "/capacity"));
-    let count = attributes.len() + capacity.len();
-    if count > ATTRIBUTES_AND_CAPACITIES_MAX {
-        let detail = format!(
-            "the total number of attributes and capacities must not exceed {ATTRIBUTES_AND_CAPACITIES_MAX}"
-        );
-        errors.push(FieldError::invalid(path, count, detail));
-    }
-    let names = |of: &Map<String, Value>, path: &FieldPath| -> Vec<FieldError> {
-        of.keys().flat_map(|name| validate_qualified(name, &path.key(name))).collect()
-    };
-    let attributes_path = path.child("attributes");
-    errors.extend(names(attributes, &attributes_path));
-    for (name, attribute) in attributes {
-        errors.extend(validate_attribute(attribute, &attributes_path.key(name)));
-    }
-    errors.extend(names(capacity, &path.child("capacity")));
-    errors
-}
-
-fn validate_attribute(attribute: &Value, path: &FieldPath) -> Vec<FieldError> {
-    let values = attribute.as_object().map_or(0, Map::len);
-    let mut errors = Vec::new();
-    match values {
-        0 => {
-            let detail = "must specify one of: `int`, `bool`, `string`, `version`, `ints`, `bools`, `strings`, `versions`";
-            errors.push(FieldError::invalid(path, "", detail));
-        }
-        1 => {}
-        _ => errors.push(FieldError::invalid(path, attribute.clone(), "exactly one value must be specified")),
-    }
-    for field in ["string", "version"] {
-        if text(attribute, &format!("/{field}")).len() > ATTRIBUTE_TEXT_LENGTH_MAX {
-            errors.push(FieldError::too_long(&path.child(field), ATTRIBUTE_TEXT_LENGTH_MAX));
-        }
-    }
-    errors
-}
-
 pub(crate) static COLUMNS: PrinterColumns = PrinterColumns {
     definitions: &[
         ColumnDefinition::NAME,
@@ -241,7 +236,7 @@ mod tests {
                 "spec.pool.resourceSliceCount: Invalid value: 0: must be greater than zero",
                 "spec: Invalid value: \"{`nodeName`, `allNodes`}\": exactly one of `nodeName`, `nodeSelector`, \
                  `allNodes`, `perDeviceNodeSelection` is required, but multiple fields are set",
-                "spec.devices[0].attributes[1]: Invalid value: \"1\": a valid C identifier must start with alphabetic \
+                "spec.devices[0].attributes: Invalid value: \"1\": a valid C identifier must start with alphabetic \
                  character or '_', followed by a string of alphanumeric characters or '_' (e.g. 'my_name',  or \
                  'MY_NAME',  or 'MyName', regex used for validation is '[A-Za-z_][A-Za-z0-9_]*')",
                 "spec.devices[0].attributes[1]: Invalid value: \"\": must specify one of: `int`, `bool`, `string`, \

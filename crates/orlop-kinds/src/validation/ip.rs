@@ -36,6 +36,33 @@ pub(crate) fn validate_canonical_cidr(text: &str, path: &FieldPath) -> Vec<Field
     validate_canonical_form(text, &format!("{}/{}", range.address, range.bits), path)
 }
 
+/// Validates the address of an interface with its prefix length, in canonical form.
+pub(crate) fn validate_interface_address(text: &str, path: &FieldPath) -> Vec<FieldError> {
+    // Octets with leading zeros are decimal here.
+    let without_zeros = |text: &str| {
+        let octet = |octet: &str| match octet.trim_start_matches('0') {
+            "" if !octet.is_empty() => "0".to_owned(),
+            rest => rest.to_owned(),
+        };
+        text.split('.').map(octet).collect::<Vec<_>>().join(".")
+    };
+    let parsed = text.split_once('/').and_then(|(address, bits)| {
+        let address = if address.contains(':') { address.to_owned() } else { without_zeros(address) };
+        IpRange::parse(&format!("{address}/{bits}"))
+    });
+    let Some(IpRange { address, bits }) = parsed else {
+        let detail = "must be a valid address in CIDR form, (e.g. 10.9.8.7/24 or 2001:db8::1/64)";
+        return vec![FieldError::invalid(path, text, detail)];
+    };
+    let (address, bits) = match address {
+        IpAddr::V6(mapped) if mapped.to_ipv4_mapped().is_some() => {
+            (address.to_canonical(), if bits > 32 { bits.saturating_sub(96) } else { bits })
+        }
+        _ => (address, bits),
+    };
+    validate_canonical_form(text, &format!("{address}/{bits}"), path)
+}
+
 fn validate_canonical_form(text: &str, written: &str, path: &FieldPath) -> Vec<FieldError> {
     if text == written {
         return Vec::new();

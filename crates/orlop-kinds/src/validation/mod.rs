@@ -1,6 +1,7 @@
 //! Validation that many kinds share, with Kubernetes' error texts.
 
 pub(crate) mod cidr;
+pub(crate) mod conditions;
 pub(crate) mod ip;
 
 use std::net::{IpAddr, Ipv4Addr};
