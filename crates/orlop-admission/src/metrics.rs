@@ -1,5 +1,7 @@
 //! Metrics of the chain and its plugins, named as in Kubernetes.
 
+pub(crate) mod pod_security;
+
 use std::time::Duration;
 
 use prometheus_client::{
@@ -7,6 +9,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
+use self::pod_security::PodSecurityMetrics;
 use crate::{Operation, Phase, policy::PolicyMetrics, webhook::WebhookMetrics};
 
 type Durations<const N: usize> = Family<StaticLabels<N>, Histogram, fn() -> Histogram>;
@@ -15,6 +18,7 @@ type Durations<const N: usize> = Family<StaticLabels<N>, Histogram, fn() -> Hist
 #[derive(Clone, Debug, Default)]
 pub struct AdmissionMetrics {
     pub(crate) chain: ChainMetrics,
+    pub(crate) pod_security: PodSecurityMetrics,
     pub(crate) policies: PolicyMetrics,
     pub(crate) webhooks: WebhookMetrics,
 }
@@ -23,6 +27,7 @@ impl AdmissionMetrics {
     /// Registers the metrics.
     pub fn register(&self, registry: &mut Registry) {
         self.chain.register(registry);
+        self.pod_security.register(registry);
         self.policies.register(registry);
         self.webhooks.register(registry);
     }

@@ -103,9 +103,13 @@ fn text_of(text: &str) -> String {
     replaced
 }
 
-/// Returns an object that is quoted at the beginning of a text, and the length of the quotation. Go quotes the keys of
+/// Returns an object that is quoted at the beginning of a text, as a string or as it is, and the length of the quotation. Go quotes the keys of
 /// objects in the order of their fields.
 fn quoted_object(text: &str) -> Option<(Value, usize)> {
+    if text.starts_with("{\"") {
+        let mut objects = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+        return Some((objects.next()?.ok()?, objects.byte_offset()));
+    }
     let mut quotations =
         serde_json::Deserializer::from_str(text.strip_prefix("\"{").map(|_| text)?).into_iter::<String>();
     let object = serde_json::from_str(&quotations.next()?.ok()?).ok()?;

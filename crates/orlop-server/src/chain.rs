@@ -44,7 +44,7 @@ use crate::{
         response, warnings::Warnings, websocket::Upgrade,
     },
     metrics::{Labels, RegisterMetrics},
-    request::{Attributes, Deadline, Verb},
+    request::{Attributes, Deadline, Subresource, Verb},
 };
 
 /// The filters and endpoints of a cluster.
@@ -271,7 +271,12 @@ impl Chain {
         let is_long_running = attributes.is_long_running();
         let remote = self.endpoints.cluster.aggregator.route(parts.uri.path());
         // Others that switch protocols are answered by a node, or by an extension API server.
-        let upgrade = if is_watch && remote.is_none() { Upgrade::of(&mut parts) } else { None };
+        let is_log = attributes.verb == Verb::Get && attributes.subresource == Some(Subresource::Log);
+        let upgrade = match remote.is_none() {
+            true if is_watch => Upgrade::of_watch(&mut parts),
+            true if is_log => Upgrade::of_log(&mut parts),
+            _ => None,
+        };
         let in_flight = self.endpoints.metrics.requests.begin(&attributes);
         let is_apply = content_type(&parts.headers).starts_with("application/apply-patch");
         let labels = Labels::of(&attributes, parts.uri.path(), &query, is_apply);

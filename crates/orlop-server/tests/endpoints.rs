@@ -392,7 +392,7 @@ fn rows() -> Vec<Row> {
             true,
             &json!({"devices": {}}),
             json!({"devices": {"config": []}}),
-            json!({"reservedFor": [{"resource": "pods", "name": "p", "uid": "u"}]}),
+            json!({"allocation": {"devices": {}}, "reservedFor": [{"resource": "pods", "name": "p", "uid": "u"}]}),
             "",
         ),
         row(

@@ -110,7 +110,10 @@ pub(crate) fn build(
         "LimitRanger" => Arc::new(limit_ranger::LimitRanger::new(listers())),
         "NodeRestriction" => Arc::new(node_restriction::NodeRestriction::new(listers(), authorizer())),
         "AlwaysPullImages" => Arc::new(pod_defaults::AlwaysPullImages),
-        "PodSecurity" => Arc::new(pod_security::PodSecurity::new(listers(), configuration).map_err(refuse)?),
+        "PodSecurity" => {
+            let metrics = metrics.pod_security.clone();
+            Arc::new(pod_security::PodSecurity::new(listers(), configuration, metrics).map_err(refuse)?)
+        }
         "PodNodeSelector" => Arc::new(pod_placement::PodNodeSelector::new(listers(), configuration)),
         "PodTolerationRestriction" => {
             pod_placement::check_tolerations(configuration).map_err(refuse)?;

@@ -22,6 +22,10 @@ const SERVICE_ACCOUNTS: &[(&str, &str)] = &[
     ("endpointslice-mirroring-controller", "endpointslicemirroring-controller"),
     ("garbage-collector-controller", "generic-garbage-collector"),
     ("horizontal-pod-autoscaler-controller", "horizontal-pod-autoscaler"),
+    (
+        "kube-apiserver-serving-clustertrustbundle-publisher-controller",
+        "kube-apiserver-serving-clustertrustbundle-publisher",
+    ),
     ("legacy-serviceaccount-token-cleaner-controller", "legacy-service-account-token-cleaner"),
     ("node-ipam-controller", "node-controller"),
     ("node-lifecycle-controller", "node-controller"),

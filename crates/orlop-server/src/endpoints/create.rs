@@ -6,7 +6,7 @@ use orlop_store::{Compare, Comparison, KeyRange, LeaseId, Op, Put, Read, Revisio
 use serde_json::{Value, json};
 
 use super::{
-    Request, admission, decoder, escalation, parameter_access,
+    Request, admission, decoder, device_access, escalation, parameter_access,
     preconditions::{self, Preconditions},
     prepare, quota,
     written::Written,
@@ -148,7 +148,9 @@ async fn create_once(
 /// Sets the fields of a new object that the server owns, validates it and lets admission plugins refuse it.
 async fn complete(request: &Request, object: &mut Value) -> Result<(), Status> {
     set_system_fields(request, object);
-    prepare::refuse_invalid(&request.kind, object, &prepare::validate(&request.kind, object))?;
+    let mut errors = device_access::check(request, object, None).await?;
+    errors.extend(prepare::validate(&request.kind, object));
+    prepare::refuse_invalid(&request.kind, object, &errors)?;
     parameter_access::check(request, object, None).await?;
     request.kind.strategy.warnings_on_create(object).into_iter().for_each(|warning| request.warn(warning));
     admission::validate(request, object, None).await

@@ -2,6 +2,7 @@
 
 use http::Response;
 use orlop_api::{
+    field_error::{FieldError, FieldPath},
     object_meta::{self, Propagation},
     options,
     status::Status,
@@ -10,7 +11,9 @@ use orlop_api::{
 use orlop_store::Txn;
 use serde_json::Value;
 
-use super::{Request, admission, answer, decoder, preconditions, update, written::Written};
+use super::{
+    Request, admission, answer, decoder, delete_unreadable, preconditions, update, written::Written,
+};
 use crate::{
     http::{body::Body, query::Query, response},
     object::{is_terminating, metadata_mut, now},
@@ -31,8 +34,11 @@ pub(crate) struct DeleteOptions {
     orphan_dependents: Option<bool>,
     uid: Option<String>,
     resource_version: Option<String>,
+    /// Deletes an object that cannot be read, whatever depends on it.
+    ignores_read_error: bool,
 }
 
+const IGNORES_READ_ERROR: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
 /// Group of CustomResourceDefinitions.
 const DEFINITIONS: &str = "apiextensions.k8s.io";
 
@@ -53,13 +59,20 @@ impl DeleteOptions {
             propagation_policy: self.propagation.clone(),
             grace_period_seconds: self.grace_seconds,
             has_preconditions: self.has_preconditions(),
-            ignore_store_read_error: false,
+            ignore_store_read_error: self.ignores_read_error,
         }
     }
 
     /// Returns true if the options name a uid or a resourceVersion.
     pub(super) fn has_preconditions(&self) -> bool {
         self.uid.is_some() || self.resource_version.is_some()
+    }
+
+    /// Refuses unsafe deletion, which is of one object.
+    pub(super) fn refuse_unsafe_deletion(&self) -> Result<(), Status> {
+        let detail = "is not allowed with DELETECOLLECTION, try again after removing the option";
+        let error = FieldError::invalid(&FieldPath::root(IGNORES_READ_ERROR), true, detail);
+        if self.ignores_read_error { refuse("DeleteOptions", &[error]) } else { Ok(()) }
     }
 
     /// Returns true if nothing is deleted.
@@ -77,6 +90,7 @@ fn from_query(query: &Query) -> Result<DeleteOptions, Status> {
         orphan_dependents: query.switch("orphanDependents"),
         uid: text("uid"),
         resource_version: text("resourceVersion"),
+        ignores_read_error: query.switch(IGNORES_READ_ERROR) == Some(true),
     })
 }
 
@@ -102,11 +116,15 @@ fn from_value(value: &Value) -> DeleteOptions {
         orphan_dependents: value.get("orphanDependents").and_then(Value::as_bool),
         uid: precondition("uid"),
         resource_version: precondition("resourceVersion"),
+        ignores_read_error: value.get(IGNORES_READ_ERROR).and_then(Value::as_bool) == Some(true),
     }
 }
 
 pub(super) async fn delete(request: &Request) -> Result<Response<Body>, Status> {
     let options = DeleteOptions::of(request)?;
+    if options.ignores_read_error {
+        return Box::pin(delete_unreadable::delete(request, options.is_dry_run())).await;
+    }
     let attributes = &request.attributes;
     match delete_named(request, &options, &attributes.namespace, &attributes.name).await? {
         Deleted::Gone(object) if request.kind.flags.returns_deleted_object => {

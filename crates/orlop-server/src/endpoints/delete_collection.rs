@@ -21,6 +21,7 @@ const CONCURRENT_DELETES: usize = 32;
 
 pub(super) async fn delete_collection(request: Request) -> Result<Response<Body>, Status> {
     let options = DeleteOptions::of(&request)?;
+    options.refuse_unsafe_deletion()?;
     let listing = Listing::begin(&request).await?;
     respond(DeletedPages { pages: ListPages::new(request, listing)?.with_names(), options }).await
 }

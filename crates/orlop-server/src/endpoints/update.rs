@@ -14,8 +14,8 @@ use orlop_store::{Put, Revision, Txn};
 use serde_json::Value;
 
 use super::{
-    Request, admission, create::create_object, decoder, delete, escalation, isolation, offload,
-    parameter_access, preconditions::Preconditions, prepare, quota, written::Written,
+    Request, admission, create::create_object, decoder, delete, device_access, escalation, isolation,
+    offload, parameter_access, preconditions::Preconditions, prepare, quota, signer_access, written::Written,
 };
 use crate::{
     http::body::Body, object::metadata_mut, registry::Found, request::options::WriteOptions,
@@ -128,10 +128,15 @@ async fn compare_and_swap(
         let has_version = check_version(request, &object, &found)?;
         metadata_mut(&mut object).insert("resourceVersion".into(), found.revision.to_string().into());
         let mut contribution = Preconditions::evaluate(request, &mut object, Some(&old)).await?.contribution;
-        let errors = validate(request, &object, &old);
+        let mut errors = match writer {
+            Writer::Client => device_access::check(request, &object, Some(&old)).await?,
+            Writer::Server => Vec::new(),
+        };
+        errors.extend(validate(request, &object, &old));
         prepare::refuse_invalid(kind, &object, &errors)?;
         if writer == Writer::Client {
             parameter_access::check(request, &object, Some(&old)).await?;
+            signer_access::check(request, &object, &old).await?;
         }
         // Writes of a subresource are not warned of.
         if request.attributes.subresource.is_none() {

@@ -11,7 +11,7 @@ use orlop_api::{
     field_error::{FieldPath, aggregate},
     names::dns1123_subdomain,
     status::Status,
-    user::{ALL_AUTHENTICATED, ALL_UNAUTHENTICATED, MASTERS, UserInfo},
+    user::{ALL_AUTHENTICATED, ALL_UNAUTHENTICATED, MASTERS, UserInfo, service_account_of},
 };
 use orlop_auth::{domain_path, headers::unescape_key};
 
@@ -59,10 +59,12 @@ impl Mode {
     fn is_for(self, wanted: &UserInfo, requester: &UserInfo) -> bool {
         let name_only = wanted.uid.is_empty() && wanted.groups.is_empty() && wanted.extra.is_empty();
         match self {
-            Self::AssociatedNode => name_only && node_of(wanted).is_some_and(|node| is_on(requester, node)),
+            Self::AssociatedNode => {
+                name_only && node_of(wanted).is_some_and(|node| requester.is_on_node(node))
+            }
             Self::ArbitraryNode => name_only && node_of(wanted).is_some(),
-            Self::ServiceAccount => name_only && service_account(&wanted.name).is_some(),
-            Self::UserInfo => node_of(wanted).is_none() && service_account(&wanted.name).is_none(),
+            Self::ServiceAccount => name_only && service_account_of(&wanted.name).is_some(),
+            Self::UserInfo => node_of(wanted).is_none() && service_account_of(&wanted.name).is_none(),
         }
     }
 }
@@ -183,7 +185,7 @@ impl Check<'_> {
             }
             user.groups = vec![NODES_GROUP.to_owned()];
         }
-        if let Some((namespace, name)) = service_account(&wanted.name) {
+        if let Some((namespace, name)) = service_account_of(&wanted.name) {
             attributes.resource = "serviceaccounts".to_owned();
             attributes.namespace = namespace.to_owned();
             attributes.name = name.to_owned();
@@ -315,22 +317,9 @@ fn go_syntax(user: &UserInfo) -> String {
     )
 }
 
-/// Returns the namespace and name of a service account's user.
-fn service_account(user: &str) -> Option<(&str, &str)> {
-    let (namespace, name) = user.strip_prefix("system:serviceaccount:")?.split_once(':')?;
-    let is_valid = |name: &str| dns1123_subdomain(name).is_empty();
-    (is_valid(namespace) && is_valid(name)).then_some((namespace, name))
-}
-
 /// Returns the node that a user is.
 fn node_of(user: &UserInfo) -> Option<&str> {
     user.name.strip_prefix(NODE).filter(|node| dns1123_subdomain(node).is_empty())
-}
-
-/// Returns true for a service account of a pod on a node.
-fn is_on(requester: &UserInfo, node: &str) -> bool {
-    let nodes = requester.extra.get("authentication.kubernetes.io/node-name");
-    service_account(&requester.name).is_some() && nodes.is_some_and(|nodes| nodes == &[node.to_owned()])
 }
 
 #[cfg(test)]

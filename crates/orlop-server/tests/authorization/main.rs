@@ -4,10 +4,12 @@
 
 mod bootstrap;
 mod decisions;
+mod devices;
 mod escalation;
 mod nodes;
 mod reviews;
 mod shared_database;
+mod signers;
 #[path = "../support/mod.rs"]
 mod support;
 

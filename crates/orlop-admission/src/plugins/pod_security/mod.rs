@@ -23,6 +23,7 @@ use serde_json::Value;
 use crate::{
     Admission, AdmissionRequest, Operation, Phase, Resources,
     listers::{Listers, NAMESPACES, PODS},
+    metrics::pod_security::PodSecurityMetrics,
     plugins::pods::{Containers, spec},
 };
 
@@ -40,6 +41,7 @@ pub(super) struct PodSecurity {
     listers: Arc<dyn Listers>,
     default: Policy,
     exempt: Exemptions,
+    metrics: PodSecurityMetrics,
 }
 
 #[derive(Debug, Default)]
@@ -57,7 +59,11 @@ impl Exemptions {
 
 impl PodSecurity {
     /// Returns the plugin with a PodSecurityConfiguration, which may be null.
-    pub(super) fn new(listers: Arc<dyn Listers>, configuration: &Value) -> Result<Self, String> {
+    pub(super) fn new(
+        listers: Arc<dyn Listers>,
+        configuration: &Value,
+        metrics: PodSecurityMetrics,
+    ) -> Result<Self, String> {
         let mut errors = Vec::new();
         let mut mode = |name: &str| {
             let read = |field: String| {
@@ -80,7 +86,11 @@ impl PodSecurity {
             runtime_classes: exemptions(configuration, "runtimeClasses", &mut errors),
             usernames: exemptions(configuration, "usernames", &mut errors),
         };
-        if errors.is_empty() { Ok(Self { listers, default, exempt }) } else { Err(aggregate(&errors)) }
+        if errors.is_empty() {
+            Ok(Self { listers, default, exempt, metrics })
+        } else {
+            Err(aggregate(&errors))
+        }
     }
 
     async fn check_namespace(
@@ -214,7 +224,10 @@ impl PodSecurity {
         &self,
         request: &AdmissionRequest<'_>,
     ) -> Result<Option<(Policy, Vec<FieldError>)>, Status> {
-        let exempt = |why: &'static str| request.annotate(format!("{PREFIX}exempt"), why);
+        let exempt = |why: &'static str| {
+            self.metrics.exempted(request);
+            request.annotate(format!("{PREFIX}exempt"), why);
+        };
         if Exemptions::has(&self.exempt.namespaces, request.namespace()) {
             exempt("namespace");
             return Ok(None);
@@ -225,6 +238,7 @@ impl PodSecurity {
         }
         let found = self.listers.get(NAMESPACES, "", request.namespace()).await?;
         let Some(namespace) = found else {
+            self.metrics.failed(request, request.attributes.resource == "pods");
             let why = format!("failed to lookup namespace {:?}", request.namespace());
             return Err(Status::internal(&why));
         };
@@ -240,6 +254,7 @@ impl PodSecurity {
         let Some((policy, errors)) = self.policy(request).await? else { return Ok(()) };
         if errors.is_empty() && policy.is_privileged() {
             request.annotate(format!("{PREFIX}enforce-policy"), "privileged:latest");
+            self.metrics.evaluated(request, "enforce", policy.enforce.labels(), true);
             return Ok(());
         }
         if old.is_some_and(|old| !is_significant(pod, old)) {
@@ -275,10 +290,12 @@ impl PodSecurity {
         enforce: bool,
     ) -> Result<(), Status> {
         if Exemptions::has(&self.exempt.runtime_classes, text(pod.spec, "/runtimeClassName")) {
+            self.metrics.exempted(request);
             request.annotate(format!("{PREFIX}exempt"), "runtimeClass");
             return Ok(());
         }
         if !errors.is_empty() {
+            self.metrics.failed(request, false);
             let why = format!("Failed to parse policy: {}", aggregate(errors));
             request.annotate(format!("{PREFIX}error"), why);
         }
@@ -286,6 +303,7 @@ impl PodSecurity {
         if enforce {
             request.annotate(format!("{PREFIX}enforce-policy"), policy.enforce.to_string());
             let violations = checks::evaluate(policy.enforce, pod);
+            self.metrics.evaluated(request, "enforce", policy.enforce.labels(), violations.is_empty());
             if !violations.is_empty() {
                 let why =
                     format!("violates PodSecurity \"{}\": {}", policy.enforce, checks::details(&violations));
@@ -298,12 +316,14 @@ impl PodSecurity {
                 .then(|| format!("would violate PodSecurity \"{mode}\": {}", checks::details(&violations)))
         };
         if let Some(violations) = would_violate(policy.audit) {
+            self.metrics.evaluated(request, "audit", policy.audit.labels(), false);
             request.annotate(format!("{PREFIX}audit-violations"), violations);
         }
         if let Some(refusal) = refusal {
             return Err(refusal);
         }
         if let Some(warning) = would_violate(policy.warn) {
+            self.metrics.evaluated(request, "warn", policy.warn.labels(), false);
             request.warn(warning);
         }
         Ok(())
@@ -414,7 +434,8 @@ mod tests {
     }
 
     fn plugin(labels: &[(&str, &str)], configuration: Value) -> PodSecurity {
-        PodSecurity::new(FakeListers::with(&[(NAMESPACES, "", namespace(labels))]), &configuration).unwrap()
+        let listers = FakeListers::with(&[(NAMESPACES, "", namespace(labels))]);
+        PodSecurity::new(listers, &configuration, PodSecurityMetrics::default()).unwrap()
     }
 
     fn pod(context: Value) -> Value {
@@ -436,6 +457,38 @@ mod tests {
         let mut changed = old.clone();
         changed["spec"]["containers"][0]["image"] = "other".into();
         assert_ne!(message(Run::update("", "pods", old).mutate(&plugin, changed).await), "");
+    }
+
+    #[tokio::test]
+    async fn evaluations_and_exemptions_are_counted() {
+        let configuration = json!({"exemptions": {"runtimeClasses": ["exempt"]}});
+        let labels = [("enforce", "baseline"), ("enforce-version", "v1.30"), ("warn", "restricted")];
+        let plugin = plugin(&labels, configuration);
+        let mut registry = prometheus_client::registry::Registry::default();
+        plugin.metrics.register(&mut registry);
+        let create = async |pod: Value| drop(Run::create("", "pods").mutate(&plugin, pod).await);
+        create(pod(json!({"privileged": true}))).await;
+        create(pod(json!({}))).await;
+        let mut exempt = pod(json!({"privileged": true}));
+        exempt["spec"]["runtimeClassName"] = "exempt".into();
+        create(exempt).await;
+        let mut metrics = String::new();
+        prometheus_client::encoding::text::encode(&mut metrics, &registry).unwrap();
+        let of_pod = "request_operation=\"create\",resource=\"pod\",subresource=\"\"";
+        let evaluated = |decision: &str, level: &str, version: &str, mode: &str| {
+            format!(
+                "pod_security_evaluations_total{{decision=\"{decision}\",policy_level=\"{level}\",\
+                 policy_version=\"{version}\",mode=\"{mode}\",{of_pod}}} 1\n"
+            )
+        };
+        for line in [
+            evaluated("deny", "baseline", "v1.30", "enforce"),
+            evaluated("allow", "baseline", "v1.30", "enforce"),
+            evaluated("deny", "restricted", "latest", "warn"),
+            format!("pod_security_exemptions_total{{{of_pod}}} 1\n"),
+        ] {
+            assert!(metrics.contains(&line), "{line} is not in {metrics}");
+        }
     }
 
     #[tokio::test]
@@ -476,7 +529,8 @@ mod tests {
         assert!(run.warnings.take()[0].starts_with("would violate PodSecurity \"restricted:latest\""));
         let wrong = json!({"defaults": {"enforce": "lax"}, "exemptions": {"usernames": ["a", "a"]}});
         assert_eq!(
-            PodSecurity::new(Arc::new(FakeListers::default()), &wrong).unwrap_err(),
+            PodSecurity::new(Arc::new(FakeListers::default()), &wrong, PodSecurityMetrics::default())
+                .unwrap_err(),
             "[defaults.enforce: Invalid value: \"lax\": must be one of privileged, baseline, restricted, \
              exemptions.usernames[1]: Duplicate value: \"a\"]"
         );
@@ -500,7 +554,7 @@ mod tests {
         let host = json!({"metadata": {"name": "host"}, "spec": {"hostNetwork": true}});
         let listers =
             FakeListers::with(&[(PODS, "ns", replica("b")), (PODS, "ns", replica("a")), (PODS, "ns", host)]);
-        let plugin = PodSecurity::new(listers, &Value::Null).unwrap();
+        let plugin = PodSecurity::new(listers, &Value::Null, PodSecurityMetrics::default()).unwrap();
         let run = Run::update("", "namespaces", namespace(&[]));
         run.mutate(&plugin, namespace(&[("enforce", "baseline")])).await.unwrap();
         assert_eq!(

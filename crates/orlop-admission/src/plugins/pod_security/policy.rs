@@ -5,6 +5,9 @@ use std::fmt;
 use orlop_api::field_error::{FieldError, FieldPath};
 use serde_json::{Map, Value};
 
+/// Minor version of Kubernetes whose standards are known.
+const KUBERNETES_MINOR: u32 = 37;
+
 /// A level, from the least strict to the strictest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Level {
@@ -74,6 +77,16 @@ pub(super) struct LevelVersion {
 }
 
 impl LevelVersion {
+    /// Returns level and version as metrics show them.
+    pub(super) fn labels(self) -> [String; 2] {
+        let version = match self.version {
+            _ if self.level == Level::Privileged => Version::Latest.to_string(),
+            Version::Minor(minor) if minor > KUBERNETES_MINOR => "future".to_owned(),
+            version => version.to_string(),
+        };
+        [self.level.to_string(), version]
+    }
+
     fn is_equivalent(self, other: Self) -> bool {
         self == other || (self.level == Level::Privileged && other.level == Level::Privileged)
     }
