@@ -31,9 +31,12 @@ const WAIT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 const LINGER: Duration = Duration::from_millis(20);
 /// Time to write what is queued when the server stops.
 const CLOSE_MAX: Duration = Duration::from_secs(10);
-/// A write that takes longer leaves the disk to the thread for [`SLOW_PAUSE`].
-const SLOW_MIN: Duration = Duration::from_millis(5);
-const SLOW_PAUSE: Duration = Duration::from_secs(10);
+/// A write that takes longer leaves the disk to the thread for [`SLOW_PAUSE_FACTOR`] times as long, so that requests
+/// spend at most a tenth of their time on a slow disk. A worker that was preempted in between looks like one, too: on a
+/// busy machine for some milliseconds, which must not end writing in place for long.
+const SLOW_MIN: Duration = Duration::from_millis(20);
+const SLOW_PAUSE_FACTOR: u32 = 10;
+const SLOW_PAUSE_MAX: Duration = Duration::from_secs(10);
 /// Times that a request writes the events of others that came while it wrote.
 const ROUNDS_MAX: usize = 3;
 /// Capacity of the buffer that is kept.
@@ -148,7 +151,9 @@ impl Shared {
                 break;
             }
             self.write_queued(&mut output, usize::MAX);
-            output.slow_until = (started.elapsed() > SLOW_MIN).then(|| Instant::now() + SLOW_PAUSE);
+            let took = started.elapsed();
+            let pause = took.saturating_mul(SLOW_PAUSE_FACTOR).min(SLOW_PAUSE_MAX);
+            output.slow_until = (took > SLOW_MIN).then(|| Instant::now() + pause);
             drop(output);
             if self.queue().events == 0 {
                 return;
