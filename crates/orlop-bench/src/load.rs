@@ -174,10 +174,11 @@ pub(crate) fn processor_seconds(process: u32) -> f64 {
         / TICKS
 }
 
-/// Returns a command that runs this program with the least priority: on a machine of its own the client that it is
-/// would take no processor time from the server, nor from those that are measured.
+/// Returns a command that runs this program in SCHED_IDLE: on a machine of its own the client that it is would take no
+/// processor time from the server, nor from those that are measured. At niceness 19 it would still run its time slice to
+/// the end before a thread that wakes up.
 pub(crate) fn least_priority() -> std::io::Result<tokio::process::Command> {
-    let mut command = tokio::process::Command::new("nice");
-    command.args(["-n", "19"]).arg(std::env::current_exe()?).kill_on_drop(true);
+    let mut command = tokio::process::Command::new("chrt");
+    command.args(["--idle", "0"]).arg(std::env::current_exe()?).kill_on_drop(true);
     Ok(command)
 }

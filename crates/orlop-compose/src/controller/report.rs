@@ -32,16 +32,21 @@ impl Work<'_> {
         retry: Option<Duration>,
     ) -> Result<()> {
         let mut errors: Vec<&str> = Vec::new();
-        let (mut deleting, mut waiting, mut unready) = (None, None, None);
-        for state in &pass.states {
+        let (mut deleting, mut waiting, mut unready, mut faulty) = (None, None, None, None);
+        for (state, observed) in pass.states.iter().zip(&pass.observed) {
             match state {
                 NodeState::Failed(text, _) => errors.push(text),
                 NodeState::Deleting(text, _) => deleting = deleting.or(Some(text)),
                 NodeState::Waiting(text) => waiting = waiting.or(Some(text)),
-                NodeState::NotReady(text) => unready = unready.or(Some(text)),
+                NodeState::NotReady(text) => {
+                    unready = unready.or_else(|| Some(text.clone()));
+                    faulty = faulty.or_else(|| Some(format!("{text}; {}", fault_of(observed.as_ref()?)?)));
+                }
                 _ => {}
             }
         }
+        // A node that fails is told before one that takes its time.
+        let unready = faulty.or(unready);
         let (mut fields, failures) = self.graph.status.fill(&pass.scope(schema));
         let mut set = |reason: &str, text: &str| self.conditions.set(RESOURCES, Status::False, reason, text);
         let failed = !errors.is_empty() || !failures.is_empty() || pruning.is_some();
@@ -53,7 +58,7 @@ impl Work<'_> {
             set("NotReady", &text);
         } else if let Some(text) = deleting {
             set("ResourceDeleting", text);
-        } else if let Some(text) = unready {
+        } else if let Some(text) = &unready {
             set("NotReady", &format!("awaiting resource readiness: {text}"));
         } else if let Some(text) = waiting {
             set("NotReady", &format!("resource reconciliation failed: {text}"));
@@ -62,7 +67,7 @@ impl Work<'_> {
             self.conditions.set(RESOURCES, Status::True, "AllResourcesReady", text);
         }
         // Waiting nodes name the node they wait for, so both texts matter.
-        if let (false, Some(unready), Some(waiting), None) = (failed, unready, waiting, deleting) {
+        if let (false, Some(unready), Some(waiting), None) = (failed, &unready, waiting, deleting) {
             let text = format!("awaiting resource readiness: {unready}; {waiting}");
             self.conditions.set(RESOURCES, Status::False, "NotReady", &text);
         }
@@ -94,7 +99,11 @@ impl Work<'_> {
                 "id": node.id, "state": state.as_str(), "apiVersion": node.kind.gvk.api_version(),
                 "kind": node.kind.gvk.kind});
             if let Some(reason) = state.reason() {
-                entry["message"] = json!(reason);
+                let fault = observed.as_ref().filter(|_| matches!(state, NodeState::NotReady(_)));
+                entry["message"] = match fault.and_then(fault_of) {
+                    Some(fault) => json!(format!("{reason}; {fault}")),
+                    None => json!(reason),
+                };
                 if let (Some(retry), true) = (retry, state.is_retried()) {
                     entry["nextRetryTime"] = json!(after(retry));
                 }
@@ -279,6 +288,40 @@ impl Controller {
     }
 }
 
+/// Types of conditions that are True in a failure, and of those that are False in one, the most telling first.
+const FAULTS: [&str; 6] =
+    ["ACK.Terminal", "ACK.Recoverable", "Degraded", "Stalled", "Failed", "ReplicaFailure"];
+const HEALTH: [&str; 3] = ["Ready", "Available", "Synced"];
+/// Characters of a condition's message shown, at most.
+const FAULT_MAX: usize = 512;
+
+/// Returns the failure that the conditions of an object, or of the first of a list, report: its controller's words are
+/// all that a user of the instance sees of the layers below.
+fn fault_of(observed: &Json) -> Option<String> {
+    if let Some(items) = observed.as_array() {
+        return items.iter().find_map(fault_of);
+    }
+    let conditions = observed.pointer("/status/conditions")?.as_array()?;
+    let find = |types: &[&str], status: &str| {
+        types.iter().find_map(|kind| {
+            let message = |condition: &&Json| {
+                condition["type"] == *kind
+                    && condition["status"] == status
+                    && condition["message"].as_str().is_some_and(|message| !message.is_empty())
+            };
+            conditions.iter().find(message)
+        })
+    };
+    let found = find(&FAULTS, "True").or_else(|| find(&HEALTH, "False"))?;
+    let text = |field: &str| found[field].as_str().unwrap_or_default();
+    let message = text("message");
+    let cut = message.char_indices().nth(FAULT_MAX).map(|(end, _)| format!("{}…", &message[..end]));
+    let kind = observed["kind"].as_str().unwrap_or_default();
+    let name = observed.pointer("/metadata/name").and_then(Json::as_str).unwrap_or_default();
+    let message = cut.as_deref().unwrap_or(message);
+    Some(format!("{kind} {name}: {} is {}: {message}", text("type"), text("status")))
+}
+
 /// The reference of an event to an object.
 fn reference(object: &Json) -> ObjectReference {
     let text = |pointer: &str| object.pointer(pointer).and_then(Json::as_str).map(str::to_owned);
@@ -297,4 +340,37 @@ fn reference(object: &Json) -> ObjectReference {
 pub(super) fn with_own_conditions(instance: &Json) -> Json {
     json!({"metadata": {"generation": instance["metadata"]["generation"]}, "status": {
         "conditions": instance.pointer("/status/conditions").cloned().unwrap_or_default()}})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(conditions: Json) -> Json {
+        json!({"kind": "Queue", "metadata": {"name": "jobs"}, "status": {"conditions": conditions}})
+    }
+
+    #[test]
+    fn fault_comes_before_a_missing_readiness_and_is_shown_long() {
+        let long = "x".repeat(2 * FAULT_MAX);
+        let failing = object(json!([{"type": "Ready", "status": "False", "message": "not yet"},
+            {"type": "Degraded", "status": "True", "message": long}]));
+        let shown = fault_of(&failing).expect("a fault");
+        assert!(shown.starts_with("Queue jobs: Degraded is True: xxx"));
+        assert_eq!(shown.chars().filter(|c| *c == 'x').count(), FAULT_MAX);
+        let slow = object(json!([{"type": "Ready", "status": "False", "message": "not yet"}]));
+        assert_eq!(
+            fault_of(&json!([object(json!([])), slow])).as_deref(),
+            Some("Queue jobs: Ready is False: not yet")
+        );
+    }
+
+    #[test]
+    fn healthy_and_silent_objects_have_no_fault() {
+        let healthy = object(json!([{"type": "Ready", "status": "True", "message": "fine"},
+            {"type": "Degraded", "status": "False", "message": "as expected"}]));
+        assert_eq!(fault_of(&healthy), None);
+        assert_eq!(fault_of(&object(json!([{"type": "Ready", "status": "False"}]))), None);
+        assert_eq!(fault_of(&json!({"kind": "ConfigMap"})), None);
+    }
 }
