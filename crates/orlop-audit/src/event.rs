@@ -294,13 +294,10 @@ impl Event {
         if !attributes.is_resource_request {
             return;
         }
-        let or = |first: &'_ str, second: &'_ str| {
-            if first.is_empty() { second.to_owned() } else { first.to_owned() }
-        };
         line.raw(",\"objectRef\":{\"resource\":");
         line.text(&attributes.resource);
-        line.optional("namespace", &or(namespace_of(attributes), &self.object.namespace));
-        line.optional("name", &or(&attributes.name, &self.object.name));
+        line.optional("namespace", or_else(namespace_of(attributes), &self.object.namespace));
+        line.optional("name", or_else(&attributes.name, &self.object.name));
         line.optional("uid", &self.object.uid);
         line.optional("apiGroup", &attributes.group);
         line.optional("apiVersion", &attributes.version);
@@ -377,6 +374,11 @@ pub(crate) enum Objects {
     Include,
     /// Left out for their size.
     Truncate,
+}
+
+/// Returns the first text, or the second if it is empty.
+fn or_else<'a>(first: &'a str, second: &'a str) -> &'a str {
+    if first.is_empty() { second } else { first }
 }
 
 /// A line of JSON. Writing to memory does not fail.

@@ -346,6 +346,7 @@ fn write_batches(shared: &Shared, batch: BatchOptions) {
         false => (usize::MAX, LINGER),
     };
     let mut bucket = batch.throttle.filter(|_| is_batch).map(TokenBucket::new);
+    let mut last = 0;
     while wait_until_due(shared, delay) {
         if let Some(bucket) = &mut bucket {
             let pause = bucket.reserve();
@@ -356,8 +357,11 @@ fn write_batches(shared: &Shared, batch: BatchOptions) {
         let mut output = shared.output.lock().unwrap_or_else(PoisonError::into_inner);
         shared.write_queued(&mut output, events_max);
         drop(output);
-        let queue = shared.queue();
+        let mut queue = shared.queue();
+        let is_busy = std::mem::replace(&mut last, queue.last) != queue.last;
         match queue.events {
+            // While events come the thread polls the queue, which spares requests the wake-up of a thread each.
+            0 if is_busy && !is_batch => queue.due = queue.due.max(Due::Soon),
             0 => {}
             // A request may wait for an event that came while this thread wrote.
             events if !is_batch || events >= events_max => shared.wake(queue, Due::Now),
