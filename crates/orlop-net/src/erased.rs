@@ -6,6 +6,7 @@ use std::{error::Error, future::Future, pin::Pin, sync::Arc};
 
 use ::http::{Request, Response};
 use bytes::Bytes;
+use futures_util::FutureExt;
 use http_body::Body;
 use http_body_util::{BodyExt, combinators::UnsyncBoxBody};
 use hyper::{body::Incoming, service::Service};
@@ -37,12 +38,13 @@ impl ErasedService {
         S::Error: Into<BoxError>,
         B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
+        // Mapped, not awaited: an `async` block would copy the service's future, which has kilobytes, when it is built and
+        // again when it is first polled.
         Self(Arc::new(move |request| {
-            let answer = service.call(request);
-            Box::pin(async move {
-                let response = answer.await.map_err(Into::into)?;
+            Box::pin(service.call(request).map(|answered| {
+                let response = answered.map_err(Into::into)?;
                 Ok(response.map(|body| UnsyncBoxBody::new(body.map_err(Into::into))))
-            })
+            }))
         }))
     }
 }
