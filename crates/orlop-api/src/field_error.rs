@@ -26,15 +26,25 @@ impl FieldPath {
     }
 
     pub fn child(&self, name: &str) -> Self {
-        if self.0.is_empty() { Self(name.to_owned()) } else { Self(format!("{}.{name}", self.0)) }
+        if self.is_nil() { Self(name.to_owned()) } else { self.extended([".", name, ""]) }
     }
 
     pub fn index(&self, index: usize) -> Self {
-        Self(format!("{}[{index}]", self.0))
+        self.key(&index.to_string())
     }
 
     pub fn key(&self, key: &str) -> Self {
-        Self(format!("{}[{key}]", self.0))
+        self.extended(["[", key, "]"])
+    }
+
+    /// Returns the path with more text. Validation extends paths whether or not there is an error, and the machinery of
+    /// `format!` took most of its time.
+    fn extended(&self, parts: [&str; 3]) -> Self {
+        let length = parts.iter().fold(self.0.len(), |length, part| length + part.len());
+        let mut path = String::with_capacity(length);
+        path.push_str(&self.0);
+        parts.iter().for_each(|part| path.push_str(part));
+        Self(path)
     }
 
     pub fn is_nil(&self) -> bool {
