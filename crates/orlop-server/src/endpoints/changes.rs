@@ -5,9 +5,13 @@
 //! that is removed is `DELETED`, and bookmarks carry the revision. Objects have their stored apiVersion and kind, and
 //! the metadata that the collector reads.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use http::Response;
+use memchr::memmem::Finder;
 use orlop_api::status::Status;
 use orlop_store::{KeyRange, Pages, Read, ReadResult, Revision, Watch, WatchEvent, Watcher};
 use serde::{Deserialize, Serialize};
@@ -30,6 +34,14 @@ use crate::{
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
 /// Kind that is skipped: Events own nothing, are owned by nothing that matters, and are many.
 const SKIPPED_KIND: &str = "Event";
+/// Kinds whose objects define kinds.
+const DEFINITION_KINDS: [&str; 2] = ["CustomResourceDefinition", "APIService"];
+/// Texts of which every relevant object has one. Others may have them too, in their data.
+static MARKS: LazyLock<Vec<Finder<'static>>> = LazyLock::new(|| {
+    let fields = ["ownerReferences", "deletionTimestamp"];
+    let quoted = fields.into_iter().chain(DEFINITION_KINDS).map(|text| format!("{text:?}"));
+    quoted.map(|text| Finder::new(&text).into_owned()).collect()
+});
 
 /// Answers `/orlop/v1/elsewhere`: the kinds that other servers store, which are not in the stream.
 pub(crate) fn remote_kinds(cluster: &Cluster) -> Response<Body> {
@@ -124,7 +136,7 @@ impl EventWriter {
         let mut page = Some(first);
         while let Some(current) = page {
             for kv in current.kvs {
-                if let Some(object) = Object::read(&kv.value, kv.revision).filter(Object::is_relevant) {
+                if let Some(object) = Object::read_relevant(&kv.value, kv.revision) {
                     self.send("ADDED", object).await;
                 }
             }
@@ -169,9 +181,8 @@ fn event_of(seen: &WatchEvent<'_>) -> Option<(&'static str, Object)> {
         let last = event.previous.as_ref()?.kv(&event.kv.key)?;
         return Some(("DELETED", Object::read(&last.value, revision)?));
     }
-    let object = Object::read(&event.kv.value, revision)?;
-    let kind = if event.created() { "ADDED" } else { "MODIFIED" };
-    object.is_relevant().then_some((kind, object))
+    let object = Object::read_relevant(&event.kv.value, revision)?;
+    Some((if event.created() { "ADDED" } else { "MODIFIED" }, object))
 }
 
 /// An object as the collector sees it.
@@ -208,6 +219,13 @@ impl Object {
         (object.kind != SKIPPED_KIND).then_some(object)
     }
 
+    /// Decodes a stored value that is relevant. Few are, and the others are told by a search of their bytes: decoding
+    /// every object took the collector more time than all else.
+    fn read_relevant(stored: &[u8], revision: Revision) -> Option<Self> {
+        let may_be_relevant = MARKS.iter().any(|mark| mark.find(stored).is_some());
+        may_be_relevant.then(|| Self::read(stored, revision)).flatten().filter(Self::is_relevant)
+    }
+
     /// Returns true if the collector may act on the object while it exists. Definitions announce new kinds.
     fn is_relevant(&self) -> bool {
         let Metadata { deletion_timestamp, owner_references, .. } = &self.metadata;
@@ -216,5 +234,5 @@ impl Object {
 }
 
 fn defines_kinds(kind: &str) -> bool {
-    matches!(kind, "CustomResourceDefinition" | "APIService")
+    DEFINITION_KINDS.contains(&kind)
 }
