@@ -268,6 +268,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         kubeconfig: kubeconfig.clone(),
         token_file: identity.has_admin_token().then(|| identity.token_file.clone()),
         key_file: identity.key_file.clone(),
+        has_node: arguments.node,
     };
 
     let node_tls = identity.node_tls()?;

@@ -15,6 +15,8 @@ pub(super) struct Screen {
     /// `None` on a server that joined: the token is where the cluster was created.
     pub(super) token_file: Option<PathBuf>,
     pub(super) key_file: PathBuf,
+    /// True if pods run here.
+    pub(super) has_node: bool,
 }
 
 impl Screen {
@@ -58,6 +60,12 @@ impl Screen {
         }
         let _ =
             write!(text, "\nTry it:\n  kubectl --kubeconfig {} get namespaces\n", self.kubeconfig.display());
+        if !self.has_node {
+            text.push_str(
+                "\nWorkloads are stored, not run. To run pods as processes of this machine:\n  \
+                 orlop serve --node\n",
+            );
+        }
         text
     }
 }
