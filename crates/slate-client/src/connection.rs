@@ -95,6 +95,8 @@ async fn run(stream: Box<dyn Stream>, mut requests: mpsc::Receiver<Pending>) {
     let write = async move {
         let mut buffer = Vec::new();
         while let Some(pending) = requests.recv().await {
+            // Whoever is ready to call does so first, and its frames are sent with these.
+            tokio::task::yield_now().await;
             buffer.clear();
             let mut next = Some(pending);
             while let Some(Pending { frames, waiting }) = next.take() {
