@@ -15,7 +15,7 @@ use std::{
 use aws_lc_rs::hmac;
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
-use orlop_store::{Decoded, KeyRange, Put, Read, Store, Transformer, Txn};
+use orlop_store::{Decoded, KeyRange, KeyValue, Put, Read, Store, Transformer, Txn};
 use prometheus_client::registry::Registry;
 
 use crate::{
@@ -99,14 +99,13 @@ impl Encryption {
     async fn try_open_index(&self, store: &Store) -> Result<(), String> {
         let resources = self.resources();
         for _ in 0..8 {
-            let read =
-                store.read(Read::new(KeyRange::key(INDEX_KEY))).await.map_err(|error| error.to_string())?;
+            let stored = index_key(store).await?;
             let sealed = |key: &[u8]| {
                 let encrypted =
                     resources.encrypting().map(|providers| providers.encode(INDEX_KEY.as_bytes(), key));
                 encrypted.transpose()
             };
-            let Some(kv) = read.kvs.first() else {
+            let Some(kv) = stored else {
                 let key: [u8; 32] = rand::random();
                 // Nothing is encrypted: nothing has to be hidden.
                 let Some(value) = sealed(&key)? else { return Ok(()) };
@@ -127,6 +126,19 @@ impl Encryption {
             return Ok(());
         }
         Err("it changes all the time".to_owned())
+    }
+
+    /// Deletes the key of the index if nothing is encrypted any more, so that the database can be used without a
+    /// configuration. For callers that have written every object again.
+    pub async fn forget_unused_index_key(&self, store: &Store) -> Result<(), String> {
+        if self.resources().encrypting().is_some() {
+            return Ok(());
+        }
+        let removed = match index_key(store).await? {
+            Some(kv) => store.txn(Txn::remove(INDEX_KEY, kv.revision)).await,
+            None => return Ok(()),
+        };
+        removed.map(drop).map_err(|error| error.to_string())
     }
 
     /// Follows the configuration file: a change is loaded without a restart. One that is not valid is logged and ignored.
@@ -188,6 +200,17 @@ impl Encryption {
         }
         if errors.is_empty() { Ok(()) } else { Err(orlop_api::field_error::aggregate(&errors)) }
     }
+}
+
+/// Returns true if objects of a database are encrypted, or were and `orlop encrypt` has not decrypted them since.
+pub async fn is_encrypted(store: &Store) -> Result<bool, String> {
+    Ok(index_key(store).await?.is_some())
+}
+
+/// Reads the sealed key of the index.
+async fn index_key(store: &Store) -> Result<Option<KeyValue>, String> {
+    let read = store.read(Read::new(KeyRange::key(INDEX_KEY))).await.map_err(|error| error.to_string())?;
+    Ok(read.kvs.into_iter().next())
 }
 
 /// Decodes a value with the first list of providers that can.

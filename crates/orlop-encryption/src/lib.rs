@@ -22,5 +22,5 @@ mod provider;
 mod resources;
 
 pub use config::ConfigError;
-pub use encryption::{Encryption, PROBE_NAME};
+pub use encryption::{Encryption, PROBE_NAME, is_encrypted};
 pub use kms::KmsTiming;

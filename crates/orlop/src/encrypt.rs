@@ -84,6 +84,9 @@ impl Encrypt {
         for (key, reason) in &progress.failed {
             eprintln!("{key}: {reason}");
         }
+        if progress.failed.is_empty() {
+            encryption.forget_unused_index_key(&store).await.map_err(anyhow::Error::msg)?;
+        }
         let purged = store.purge().await.context("cannot delete what was in clear")?;
         store.close().await;
         if !progress.failed.is_empty() {
@@ -134,10 +137,11 @@ impl Bar {
             let filled = usize::try_from(seen * BAR as u64 / (*total).max(1)).unwrap_or(BAR).min(BAR);
             let bar = format!("{}{}", "#".repeat(filled), ".".repeat(BAR - filled));
             let mut stderr = std::io::stderr().lock();
-            let _ = write!(stderr, "\r\x1b[K[{bar}] {seen}/{total} {resource}, {rewritten} written");
+            let _ =
+                write!(stderr, "\r\x1b[K[{bar}] {seen}/{total} objects, {rewritten} written, now {resource}");
             let _ = stderr.flush();
         } else {
-            eprintln!("{seen}/{total} {resource}, {rewritten} written");
+            eprintln!("{seen}/{total} objects, {rewritten} written, now {resource}");
         }
     }
 

@@ -249,9 +249,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let mut config = store_config(&endpoint, &arguments.durability);
     let encryption = arguments.encryption.load(&mut config).await?;
     let store = Store::open(config).await.with_context(|| format!("cannot open {endpoint}"))?;
-    if let Some(encryption) = &encryption {
-        arguments.encryption.open(encryption, &store).await?;
-    }
+    arguments.encryption.open(encryption.as_ref(), &store).await?;
     let advertised = arguments.advertise_address.unwrap_or_else(|| advertised(&listener));
     let serving_addresses =
         [listener.local_addr()?.ip(), [127, 0, 0, 1].into(), ranges.api_server(), advertised];

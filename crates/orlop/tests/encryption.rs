@@ -124,6 +124,8 @@ fn database_is_encrypted_in_place_rotated_and_decrypted_again() {
     let wrong = configure(folder.path(), &aesgcm("two", KEYS[0]));
     let refused = Daemon::refused(&data, &["--encryption-provider-config", &wrong]);
     assert!(refused.contains("message authentication failed"), "{refused}");
+    let refused = Daemon::refused(&data, &[]);
+    assert!(refused.contains("start with --encryption-provider-config"), "{refused}");
     let config = configure(folder.path(), &format!("{{identity: {{}}}}, {}", aesgcm("two", KEYS[1])));
     rekey(&data, &config);
     let server = Daemon::start(&data, &[]);

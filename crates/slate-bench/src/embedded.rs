@@ -3,9 +3,12 @@
 use std::{path::PathBuf, process::Command, time::Duration};
 
 use bson::{Bson, RawDocumentBuf, doc};
-use slate::{Engine, IndexSpec, Query};
+use slate::{Engine, IndexSpec, Query, Update};
 
-use crate::work::{DOCUMENTS, Stopwatch, Subject, Work, conjunction, document, lookup_ids};
+use crate::{
+    mixed,
+    work::{DOCUMENTS, Stopwatch, Subject, Work, conjunction, document, lookup_ids},
+};
 
 /// Store below the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +50,30 @@ impl Embedded {
         .collect::<slate::Result<_>>()?;
         let (engine, folder) = open(store)?;
         Ok(Self { store, documents, queries, engine, _folder: folder })
+    }
+
+    /// Runs the mixed load. Queries and updates are parsed each time, as a server does.
+    pub(crate) fn mixed(&self) -> anyhow::Result<f64> {
+        let update = doc! { "$inc": { "score": 1 } };
+        mixed::run(|| {
+            let mut lookup = self.engine.prepare_lookup("c")?;
+            let update = &update;
+            Ok(move |id, write| {
+                if write {
+                    let query =
+                        Query { limit: Some(1), ..Query::parse(&doc! { "_id": id }, &doc! {}, &doc! {})? };
+                    let update = Update::parse(update)?;
+                    let updated = self
+                        .engine
+                        .write(move |transaction| transaction.update("c", &query, &update, false))?;
+                    anyhow::ensure!(updated.modified == 1);
+                } else {
+                    let length = lookup.get(&Bson::Int32(id), |document| document.as_bytes().len())?;
+                    anyhow::ensure!(length.is_some());
+                }
+                Ok(())
+            })
+        })
     }
 }
 
@@ -125,10 +152,14 @@ impl Subject for Embedded {
     }
 }
 
-/// Repeats a piece of work, for a profiler.
-pub(crate) fn repeat(work: Work) -> anyhow::Result<()> {
+/// Repeats a piece of work, or the mixed load, for a profiler.
+pub(crate) fn repeat(work: Option<Work>) -> anyhow::Result<()> {
     let mut subject = Embedded::new(Store::Memory)?;
     subject.insert()?;
+    let Some(work) = work else {
+        println!("mixed: {} operations per second of processor time", subject.mixed()?);
+        return Ok(());
+    };
     let began = Stopwatch::start();
     let mut count = 0;
     while began.seconds() < 5.0 {

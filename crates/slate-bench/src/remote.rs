@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use bson::{Bson, doc};
 use futures_util::future::try_join_all;
-use slate_client::{Client, Options};
+use slate_client::{Client, Options, protocol::IndexDefinition};
 use slate_server::{Server, config::Config};
 
 use crate::{
@@ -38,7 +38,8 @@ pub(crate) fn measure(config: Config) -> anyhow::Result<Figures> {
     let measured = runtime.spawn(async move {
         let server = Server::start(config).await?;
         let client = Client::new(Options { connections: 1, ..Options::new(server.address().to_string()) });
-        client.create_collection("c", Vec::new()).await?;
+        let indexes = ["status", "score"].map(IndexDefinition::on).into();
+        client.create_collection("c", indexes).await?;
         for chunk in 0..100 {
             let documents: Vec<_> = (chunk * 1000..(chunk + 1) * 1000).map(document).collect();
             client.insert_many("c", &documents).await?;

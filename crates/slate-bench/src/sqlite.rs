@@ -3,7 +3,7 @@
 use std::{
     path::{Path, PathBuf},
     sync::Mutex,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use rusqlite::{Connection, params};
@@ -29,41 +29,21 @@ impl Sqlite {
         Ok(Self { path, texts, connection })
     }
 
-    /// Runs the mixed load with a thread per client: a connection each on a file, a shared one in memory.
+    /// Runs the mixed load: a connection for each client on a file, a shared one in memory.
     pub(crate) fn mixed(&mut self) -> anyhow::Result<f64> {
         let in_memory = self.path.is_none().then(|| Mutex::new(&mut self.connection));
-        let (began, processor) = (Instant::now(), Stopwatch::start());
-        let total = std::thread::scope(|scope| -> anyhow::Result<i32> {
-            let clients: Vec<_> = (0..mixed::CLIENTS)
-                .map(|number| {
-                    let (path, in_memory) = (self.path.as_deref(), in_memory.as_ref());
-                    scope.spawn(move || -> anyhow::Result<i32> {
-                        let own = path.map(|path| open(Some(path))).transpose()?;
-                        let mut done = 0;
-                        while began.elapsed() < mixed::TIME {
-                            let (id, write) = mixed::operation(number, done);
-                            match (&own, in_memory) {
-                                (Some(connection), _) => operate(connection, id, write)?,
-                                (None, Some(shared)) => {
-                                    let shared =
-                                        shared.lock().map_err(|_| anyhow::anyhow!("a client failed"))?;
-                                    operate(&shared, id, write)?;
-                                }
-                                (None, None) => {}
-                            }
-                            done += 1;
-                        }
-                        Ok(done)
-                    })
-                })
-                .collect();
-            let mut total = 0;
-            for client in clients {
-                total += client.join().map_err(|_| anyhow::anyhow!("a client panicked"))??;
-            }
-            Ok(total)
-        })?;
-        Ok(f64::from(total) / processor.seconds())
+        let (path, in_memory) = (self.path.as_deref(), in_memory.as_ref());
+        mixed::run(|| {
+            let own = path.map(|path| open(Some(path))).transpose()?;
+            Ok(move |id, write| match (&own, in_memory) {
+                (Some(connection), _) => operate(connection, id, write),
+                (None, Some(shared)) => {
+                    let shared = shared.lock().map_err(|_| anyhow::anyhow!("a client failed"))?;
+                    operate(&shared, id, write)
+                }
+                (None, None) => Ok(()),
+            })
+        })
     }
 }
 

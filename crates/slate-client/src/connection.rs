@@ -1,6 +1,13 @@
 //! One connection: requests go out as they come, responses are matched in order.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::Buf as _;
 use tokio::{
@@ -92,13 +99,20 @@ impl Connection {
 async fn run(stream: Box<dyn Stream>, mut requests: mpsc::Receiver<Pending>) {
     let (mut reader, mut writer) = tokio::io::split(stream);
     let (awaiting, mut awaited) = mpsc::unbounded_channel::<Waiting>();
+    // Calls that are sent and not answered.
+    let unanswered = &AtomicUsize::new(0);
     let write = async move {
         let mut buffer = Vec::new();
         while let Some(pending) = requests.recv().await {
+            if unanswered.load(Ordering::Relaxed) > 0 {
+                // Several use the connection: whoever is ready to call does so first, and is sent together with this.
+                tokio::task::yield_now().await;
+            }
             buffer.clear();
             let mut next = Some(pending);
             while let Some(Pending { frames, waiting }) = next.take() {
                 buffer.extend_from_slice(&frames);
+                unanswered.fetch_add(1, Ordering::Relaxed);
                 // The reader's half is gone only when the connection is.
                 if awaiting.send(waiting).is_err() {
                     return;
@@ -131,6 +145,7 @@ async fn run(stream: Box<dyn Stream>, mut requests: mpsc::Receiver<Pending>) {
                     if first.responses.len() == first.requests
                         && let Some(Waiting { responses, answer, .. }) = waiting.pop_front()
                     {
+                        unanswered.fetch_sub(1, Ordering::Relaxed);
                         // The caller may have given up; its answer still takes its turn.
                         let _ = answer.send(Ok(responses));
                     }

@@ -233,7 +233,7 @@ impl<'a> LookUp<'a> {
     }
 
     /// Returns true if a message begins as a look-up does.
-    pub fn is(message: &[u8]) -> bool {
+    fn is(message: &[u8]) -> bool {
         message.starts_with(point_read::LOOK_UP)
     }
 }

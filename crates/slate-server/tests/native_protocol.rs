@@ -3,7 +3,7 @@
 use std::{
     io::{Read as _, Write as _},
     net::TcpStream,
-    sync::Arc,
+    sync::{Arc, mpsc},
     time::Duration,
 };
 
@@ -183,6 +183,55 @@ fn read_response(stream: &mut TcpStream) -> Response {
     let mut frame = vec![0; u32::from_be_bytes(length) as usize];
     stream.read_exact(&mut frame).expect("a frame");
     protocol::decode(&frame).expect("a response")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn small_write_that_waits_for_a_long_one_holds_up_no_other_connection() {
+    let (server, client) = start(|_| {}).await;
+    client.create_collection("c", Vec::new()).await.expect("create");
+    client.insert("c", &doc! { "_id": 1, "n": 0 }).await.expect("insert");
+    let (engine, (began, has_begun), (end, ended)) =
+        (server.engine().clone(), mpsc::channel(), mpsc::channel());
+    let long = std::thread::spawn(move || {
+        engine.write(move |_| {
+            began.send(()).expect("the test");
+            Ok(ended.recv())
+        })
+    });
+    has_begun.recv().expect("the long write");
+
+    let find = || {
+        let id = Value::new(Bson::Int32(1)).expect("a value");
+        Request::FindById { collection: "c".to_owned(), id }
+    };
+    let update = Request::UpdateOne(protocol::Update {
+        collection: "c".to_owned(),
+        filter: doc_of(doc! { "_id": 1 }),
+        update: doc_of(doc! { "$inc": { "n": 1 } }),
+        upsert: false,
+    });
+    let mut frames = Vec::new();
+    for request in [find(), update, find()] {
+        protocol::encode_frame(&request, &mut frames).expect("a frame");
+    }
+    let mut stream = TcpStream::connect(server.address()).expect("connect");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a time-out");
+    stream.write_all(&frames).expect("write");
+    let n = |response: Response| match response {
+        Response::Document { document: Some(document) } => {
+            document.decode().expect("a document").get_i32("n").expect("n")
+        }
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(n(read_response(&mut stream)), 0, "what comes before the write is answered");
+    for _ in 0..10 {
+        assert!(client.find_by_id("c", Bson::Int32(1)).await.expect("find").is_some());
+    }
+    end.send(()).expect("the long write");
+    assert!(matches!(read_response(&mut stream), Response::Updated { matched: 1, modified: 1, .. }));
+    assert_eq!(n(read_response(&mut stream)), 1, "and what comes after it sees it");
+    long.join().expect("a thread").expect("the long write").expect("the end");
+    server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

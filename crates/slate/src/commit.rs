@@ -3,6 +3,8 @@
 //! Writers enqueue jobs and then compete for one lock. Its holder runs every queued job in one transaction
 //! of the store, each behind a savepoint, commits once, and finishes them all. A lone writer pays one sync;
 //! many share it. No result is acknowledged before it is durable.
+//!
+//! On a store in memory a writer may also try to run its own job and nothing else, for which it waits for nobody.
 
 use std::{
     collections::VecDeque,
@@ -141,6 +143,28 @@ impl Committer {
         Ticket { committer: Arc::clone(self), outcome, value }
     }
 
+    /// Runs and commits one job now, or hands it back if it would wait: for a disk, or for the writer that leads.
+    pub(crate) fn run_at_once<T, F>(&self, job: F) -> std::result::Result<Result<T>, F>
+    where
+        F: FnOnce(&mut Transaction<'_>) -> Result<T>,
+    {
+        if !self.store.commits_at_once() {
+            return Err(job);
+        }
+        let Some(_leader) = self.leader.try_lock() else { return Err(job) };
+        Ok(self.run_alone(job))
+    }
+
+    fn run_alone<T>(&self, job: impl FnOnce(&mut Transaction<'_>) -> Result<T>) -> Result<T> {
+        let before = self.catalog();
+        let mut transaction = Transaction::new(self.store.begin()?, Arc::clone(&before));
+        // As in a queue: a panic is the job's own. What it changed is dropped with the transaction.
+        let job = std::panic::AssertUnwindSafe(|| job(&mut transaction));
+        let value = std::panic::catch_unwind(job).unwrap_or(Err(Error::Cancelled))?;
+        self.commit(&before, transaction)?;
+        Ok(value)
+    }
+
     /// Runs and commits what is queued. The caller holds the leader's lock.
     fn lead(&self) {
         let mut outcomes = Vec::new();
@@ -171,11 +195,16 @@ impl Committer {
                 transaction.roll_back();
             }
         }
+        self.commit(&before, transaction)
+    }
+
+    /// Commits a transaction and publishes its catalog.
+    fn commit(&self, before: &Arc<Catalog>, transaction: Transaction<'_>) -> Result<()> {
         let (mut writer, catalog, counts) = transaction.into_parts();
         for (space, change) in &counts {
             adjust_count(writer.as_mut(), *space, *change)?;
         }
-        if Arc::ptr_eq(&before, &catalog) {
+        if Arc::ptr_eq(before, &catalog) {
             return writer.commit();
         }
         let mut published = self.catalog.write();

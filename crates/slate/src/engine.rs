@@ -69,6 +69,15 @@ impl Engine {
         self.submit(job).wait()
     }
 
+    /// Runs a transaction on a store that ends with the process, unless another one is being run: then its job is handed
+    /// back. It takes as long as the job does, so that small ones need not leave their thread.
+    pub fn write_at_once<T, F>(&self, job: F) -> std::result::Result<Result<T>, F>
+    where
+        F: FnOnce(&mut Transaction<'_>) -> Result<T>,
+    {
+        self.committer.run_at_once(job)
+    }
+
     /// Returns the catalog.
     pub fn catalog(&self) -> Arc<Catalog> {
         self.committer.catalog()

@@ -35,6 +35,7 @@ fn documents_indexes_and_counts_survive_a_restart() {
             }));
         }
         engine.insert("c", &doc! { "_id": "last" }).expect("insert");
+        assert!(engine.write_at_once(|_| Ok(())).is_err(), "a commit waits for the disk");
         engine.create_index("c", IndexSpec::on(&["t"]).expect("a spec")).expect("index");
         engine.start_index("c", IndexSpec::on(&["u"]).expect("a spec")).expect("start");
         assert!(!engine.build_step("c", "u_1").expect("step"));

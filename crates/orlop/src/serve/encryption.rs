@@ -3,7 +3,7 @@
 use std::{path::PathBuf, sync::Arc};
 
 use anyhow::{Context, bail};
-use orlop_encryption::{Encryption, KmsTiming, PROBE_NAME};
+use orlop_encryption::{Encryption, KmsTiming, PROBE_NAME, is_encrypted};
 use orlop_server::chain::Chain;
 use orlop_store::{Config, Store};
 
@@ -32,8 +32,22 @@ impl EncryptionOptions {
         Ok(Some(encryption))
     }
 
-    /// Begins to use the configuration.
-    pub(super) async fn open(&self, encryption: &Arc<Encryption>, store: &Store) -> anyhow::Result<()> {
+    /// Begins to use the configuration. Without one, an encrypted database would be served half unreadable, and secrets
+    /// would be written to it in clear: that is refused.
+    pub(super) async fn open(
+        &self,
+        encryption: Option<&Arc<Encryption>>,
+        store: &Store,
+    ) -> anyhow::Result<()> {
+        let Some(encryption) = encryption else {
+            if is_encrypted(store).await.map_err(anyhow::Error::msg)? {
+                bail!(
+                    "objects of this database are encrypted: start with --encryption-provider-config. To stop \
+                     encrypting, put the provider identity first in that file and run \"orlop encrypt --rekey\""
+                );
+            }
+            return Ok(());
+        };
         if let Err(error) = encryption.open_index(store).await {
             bail!("{error}");
         }

@@ -42,6 +42,15 @@ pub(super) fn execute(context: &SharedContext, request: Request) -> Outcome {
     }
 }
 
+/// Runs a write now, or returns nothing if it would have to wait for another one or for a disk.
+pub(super) fn execute_at_once(context: &SharedContext, request: Request) -> Option<Response> {
+    let result = match write(request, deadline(context)) {
+        Ok(write) => context.engine.write_at_once(write).ok()?,
+        Err(error) => Err(error),
+    };
+    Some(result.unwrap_or_else(|error| translate::error(&error)))
+}
+
 /// Answers a request, or hands it back if it is a write.
 fn read(context: &SharedContext, request: Request) -> Result<std::result::Result<Response, Request>> {
     let engine = &context.engine;

@@ -1,7 +1,7 @@
 //! Complete frames that are still to be answered.
 
 use bytes::{Buf as _, BytesMut};
-use slate_client::protocol::{self, ErrorCode, LookUp, Request, Response};
+use slate_client::protocol::{self, ErrorCode, Request, Response};
 
 /// Frames, one after the other, in one buffer.
 #[derive(Debug)]
@@ -26,18 +26,6 @@ impl Frames {
     pub(super) fn pop(&mut self) {
         let length = self.first().map_or(self.0.len(), |message| 4 + message.len());
         self.0.advance(length);
-    }
-
-    /// Returns true if every request is answered within microseconds, given that the store does not wait.
-    pub(super) fn are_point_reads(&self) -> bool {
-        let mut rest = &self.0[..];
-        while let Some(message) = message(rest) {
-            if !LookUp::is(message) && message != b"\xa4Ping" {
-                return false;
-            }
-            rest = &rest[4 + message.len()..];
-        }
-        true
     }
 }
 
@@ -64,27 +52,10 @@ mod tests {
         #[test]
         fn arbitrary_frames_fail_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = decode(&bytes);
-            let _ = LookUp::decode(&bytes);
             let mut frames = Frames::new(BytesMut::from(bytes.as_slice()));
-            let _ = frames.are_point_reads();
             while !frames.is_empty() {
                 frames.pop();
             }
         }
-    }
-
-    #[test]
-    fn only_look_ups_and_pings_are_point_reads() {
-        let frames = |requests: &[Request]| {
-            let mut bytes = Vec::new();
-            for request in requests {
-                protocol::encode_frame(request, &mut bytes).expect("a frame");
-            }
-            Frames::new(BytesMut::from(bytes.as_slice()))
-        };
-        let id = protocol::Value::new(bson::Bson::Int32(1)).expect("a value");
-        let look_up = Request::FindById { collection: "c".to_owned(), id };
-        assert!(frames(&[look_up.clone(), Request::Ping]).are_point_reads());
-        assert!(!frames(&[look_up, Request::ListCollections]).are_point_reads());
     }
 }

@@ -2,6 +2,7 @@
 
 mod execute;
 mod frames;
+mod point;
 mod session;
 mod translate;
 
@@ -92,9 +93,14 @@ fn frame_len(buffer: &[u8]) -> Option<usize> {
 /// Runs requests in order and encodes their responses, as many as fit one output. Returns it with the
 /// frames that are left. Nothing: a request panicked.
 async fn answer(session: &mut Session, mut frames: Frames) -> Option<(Vec<u8>, Frames)> {
-    if frames.are_point_reads() && session.reads_at_once() {
-        let output = session.run(&mut frames);
-        return Some((output, frames));
+    if session.reads_at_once() {
+        let output = session.run_at_once(&mut frames);
+        if !output.is_empty() {
+            if !frames.is_empty() {
+                tokio::task::yield_now().await;
+            }
+            return Some((output, frames));
+        }
     }
     let mut taken = session.clone();
     let ran = tokio::task::spawn_blocking(move || {

@@ -1,19 +1,23 @@
 //! The state of a connection, and the order of its requests.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use slate::PreparedLookup;
 use slate_client::protocol::{self, ErrorCode, Found, LookUp, Request, Response, VERSION};
 
 use super::{
-    execute::{Outcome, execute},
+    execute::{Outcome, execute, execute_at_once},
     frames::{Frames, decode},
+    point::{self, POINT_WRITE_LEN_MAX, Point},
     translate,
 };
 use crate::{connection::UNAUTHENTICATED_LEN_MAX, context::SharedContext, metrics::RequestLabels};
 
 /// Bytes of responses after which they are sent before more requests run.
 const OUTPUT_BYTES: usize = 4 << 20;
+
+/// Time after which a connection that answers at once lets others go first.
+const TURN: Duration = Duration::from_micros(500);
 
 /// A connection's session.
 #[derive(Debug, Clone)]
@@ -35,7 +39,7 @@ impl Session {
         self.refused
     }
 
-    /// Returns true if look-ups need not leave the connection's task.
+    /// Returns true if point requests need not leave the connection's task.
     pub(super) fn reads_at_once(&self) -> bool {
         self.context.engine.reads_at_once()
     }
@@ -44,6 +48,53 @@ impl Session {
     pub(super) fn frame_len_max(&self) -> usize {
         let max = self.context.limits.message_len_max;
         if self.authenticated { max } else { max.min(UNAUTHENTICATED_LEN_MAX) }
+    }
+
+    /// Runs point requests in order and encodes the responses, up to the first request that may have to wait, or to the
+    /// end of the connection's turn.
+    pub(super) fn run_at_once(&mut self, frames: &mut Frames) -> Vec<u8> {
+        let mut output = Output::default();
+        if !self.authenticated {
+            return output.bytes;
+        }
+        let began = Instant::now();
+        while output.bytes.len() < OUTPUT_BYTES
+            && let Some(point) = frames.first().and_then(Point::decode)
+        {
+            match point {
+                Point::Ping => self.append(("ping", Response::Ok), &mut output),
+                Point::LookUp { collection, id } => self.look_up(collection, id, &mut output),
+                Point::Write(request) => {
+                    let name = name_of(&request);
+                    let changes_little = self.changes_little(&request);
+                    let Some(response) =
+                        changes_little.then(|| execute_at_once(&self.context, request)).flatten()
+                    else {
+                        break;
+                    };
+                    self.append((name, response), &mut output);
+                    if began.elapsed() > TURN {
+                        frames.pop();
+                        break;
+                    }
+                }
+            }
+            frames.pop();
+        }
+        if !output.bytes.is_empty() {
+            output.count(&self.context, None);
+            self.context.metrics.seconds.observe(began.elapsed().as_secs_f64());
+        }
+        output.bytes
+    }
+
+    /// Returns true if the document that a point write changes is small. It may grow before the write, by as much as
+    /// another request brings.
+    fn changes_little(&mut self, request: &Request) -> bool {
+        let Some((collection, id)) = point::target(request) else { return true };
+        let length =
+            self.prepared(collection).and_then(|lookup| lookup.get_raw(id, |found| found.as_bytes().len()));
+        !matches!(length, Ok(Some(length)) if length > POINT_WRITE_LEN_MAX)
     }
 
     /// Runs requests in order and encodes the responses, until they fill an output.
@@ -149,11 +200,14 @@ impl Session {
 
     fn finish(&self, pending: &mut Vec<(&'static str, Outcome)>, output: &mut Output) {
         for (name, outcome) in pending.drain(..) {
-            let response = outcome.wait();
-            let outcome = if matches!(response, Response::Error { .. }) { "error" } else { "ok" };
-            output.count(&self.context, Some((name, outcome)));
-            output.append(&response);
+            self.append((name, outcome.wait()), output);
         }
+    }
+
+    fn append(&self, (name, response): (&'static str, Response), output: &mut Output) {
+        let outcome = if matches!(response, Response::Error { .. }) { "error" } else { "ok" };
+        output.count(&self.context, Some((name, outcome)));
+        output.append(&response);
     }
 }
 

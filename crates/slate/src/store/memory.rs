@@ -42,6 +42,10 @@ impl Store for MemoryStore {
         true
     }
 
+    fn commits_at_once(&self) -> bool {
+        true
+    }
+
     fn begin(&self) -> Result<Box<dyn Writer + '_>> {
         let state = self.committed.read().clone();
         Ok(Box::new(Transaction { store: self, savepoint: state.clone(), state }))

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Barrier};
 
-use bson::{RawDocumentBuf, doc};
-use slate::{Error, IndexSpec, Query};
+use bson::{Bson, RawDocumentBuf, doc};
+use slate::{Engine, Error, IndexSpec, Query, Transaction};
 
 use super::{ids, on_every_store, query, update, with_documents};
 
@@ -142,4 +142,34 @@ fn panic_in_a_job_is_rolled_back_and_strands_nobody() {
         assert!(matches!(broken.wait(), Err(Error::Cancelled)));
         assert_eq!(ids(engine, doc! {}), [2]);
     });
+}
+
+#[test]
+fn write_at_once_commits_alone_or_is_handed_back() {
+    let engine = &Engine::in_memory();
+    with_documents(engine, [doc! { "_id": 1 }]);
+    let insert = |id: i32| {
+        let job = move |transaction: &mut Transaction<'_>| transaction.insert("c", &raw(&doc! { "_id": id }));
+        engine.write_at_once(job).ok()
+    };
+    assert!(matches!(insert(2), Some(Ok(Bson::Int32(2)))));
+    assert!(matches!(insert(2), Some(Err(Error::DuplicateKey { .. }))));
+    // Another transaction is being run.
+    let other = engine.clone();
+    let handed_back = engine.write(move |_| Ok(other.write_at_once(|_| Ok(())).is_err()));
+    assert!(handed_back.expect("a transaction"));
+    // What fails or panics leaves no trace, and the next one is run.
+    let failed = engine.write_at_once(|transaction| {
+        transaction.insert("c", &raw(&doc! { "_id": 3 }))?;
+        transaction.create_collection("c")
+    });
+    assert!(matches!(failed, Ok(Err(Error::CollectionExists(_)))));
+    let panicked = engine.write_at_once(|transaction| -> slate::Result<()> {
+        transaction.insert("c", &raw(&doc! { "_id": 3 }))?;
+        panic!("as the test wants")
+    });
+    assert!(matches!(panicked, Ok(Err(Error::Cancelled))));
+    assert_eq!(ids(engine, doc! {}), [1, 2]);
+    assert!(matches!(insert(3), Some(Ok(_))));
+    assert_eq!(engine.document_count("c").expect("count"), 3);
 }

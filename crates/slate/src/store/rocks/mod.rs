@@ -177,6 +177,10 @@ impl Store for RocksStore {
         self.published.read().is_complete()
     }
 
+    fn commits_at_once(&self) -> bool {
+        false
+    }
+
     fn begin(&self) -> Result<Box<dyn Writer + '_>> {
         let view = self.view();
         let savepoint = (view.spaces.clone(), Changes::default(), Mark::default());
