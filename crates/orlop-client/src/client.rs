@@ -14,6 +14,7 @@ use tower::{Service, ServiceExt};
 use crate::{
     body::{Body, Lines},
     error::{BoxError, Error, Result},
+    object_json,
 };
 
 /// An answer that is under way.
@@ -88,6 +89,16 @@ impl Client {
         serde_json::from_slice(&self.request_bytes(request).await?).map_err(Error::SerdeError)
     }
 
+    /// Sends a request and decodes the object that answers it, without its managed fields.
+    pub async fn request_object(&self, request: Request<Vec<u8>>) -> Result<Value> {
+        object_json::decode_object(&self.request_bytes(request).await?).map_err(Error::SerdeError)
+    }
+
+    /// Sends a request and decodes the list that answers it, without the managed fields of its objects.
+    pub async fn request_list(&self, request: Request<Vec<u8>>) -> Result<Value> {
+        object_json::decode_list(&self.request_bytes(request).await?).map_err(Error::SerdeError)
+    }
+
     fn request_bytes(&self, request: Request<Vec<u8>>) -> BoxFuture<'static, Result<Bytes>> {
         let sent = self.send(request);
         Box::pin(async move { read(sent.await?.into_body()).await })
@@ -103,7 +114,7 @@ impl Client {
         Ok(lines.map(|line| event(&line?)).boxed())
     }
 
-    /// Sends a request and returns the events of the answer, with objects as they are.
+    /// Sends a request and returns the events of the answer, with objects as they are but for their managed fields.
     pub(crate) fn untyped_events(
         &self,
         request: Request<Vec<u8>>,
@@ -111,7 +122,7 @@ impl Client {
         let sent = self.send(request);
         Box::pin(async move {
             let lines = Lines::new(sent.await?.into_body()).into_stream();
-            Ok(lines.map(|line| event(&line?)).boxed())
+            Ok(lines.map(|line| untyped_event(&line?)).boxed())
         })
     }
 }
@@ -133,6 +144,18 @@ async fn refusal(response: Response<Body>) -> Error {
         Status::failure(text.trim(), "Failed to parse error data").with_code(code)
     });
     Error::Api(status.boxed())
+}
+
+fn untyped_event(line: &[u8]) -> Result<WatchEvent<Value>> {
+    let mut event = object_json::decode_event(line).map_err(Error::SerdeError)?;
+    let object = event.get_mut("object").map(Value::take).unwrap_or_default();
+    match event.get("type").and_then(Value::as_str) {
+        Some("ADDED") => Ok(WatchEvent::Added(object)),
+        Some("MODIFIED") => Ok(WatchEvent::Modified(object)),
+        Some("DELETED") => Ok(WatchEvent::Deleted(object)),
+        // A bookmark, an error, or a Status without an event around it.
+        _ => self::event(line),
+    }
 }
 
 fn event<T: DeserializeOwned>(line: &[u8]) -> Result<WatchEvent<T>> {

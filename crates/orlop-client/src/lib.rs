@@ -11,6 +11,7 @@ mod config;
 mod error;
 mod exec_plugin;
 mod kubeconfig;
+pub mod object_json;
 mod remote;
 mod watch_of_kind;
 pub mod watcher;

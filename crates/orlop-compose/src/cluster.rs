@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use http::{Method, Request};
 use orlop_client::Client;
+use orlop_client::object_json;
 use serde_json::{Value as Json, json};
+use tokio::sync::Semaphore;
 
 use crate::kinds::{Gvk, Kind, Kinds, schema_from_document};
 use crate::metrics::{Count, Level, Metrics, Size, Time};
@@ -16,6 +18,9 @@ use crate::metrics::{Count, Level, Metrics, Size, Time};
 const PAGE: &str = "500";
 /// Time limit of one call.
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// Requests at once. Each has a connection of its own, and the client keeps no more than a few: what goes beyond costs a
+/// TLS handshake for every request.
+const REQUESTS_MAX: usize = 24;
 /// Kinds kept in memory before those that no graph uses are dropped.
 const KINDS_KEPT: usize = 256;
 
@@ -32,7 +37,15 @@ pub(crate) struct Cluster {
     /// User that calls are made as.
     impersonate: Option<Arc<str>>,
     kinds: Arc<Mutex<KindCache>>,
+    slots: Arc<Semaphore>,
     metrics: Metrics,
+}
+
+/// Shape of an answer.
+#[derive(Clone, Copy, Debug)]
+enum Shape {
+    Object,
+    List,
 }
 
 impl std::fmt::Debug for Cluster {
@@ -104,7 +117,8 @@ fn with_query(path: &str, pairs: &[(&str, &str)]) -> String {
 
 impl Cluster {
     pub(crate) fn new(client: Client, metrics: Metrics) -> Self {
-        Self { client, impersonate: None, kinds: Arc::default(), metrics }
+        let slots = Arc::new(Semaphore::new(REQUESTS_MAX));
+        Self { client, impersonate: None, kinds: Arc::default(), slots, metrics }
     }
 
     /// The metrics that calls are counted in.
@@ -125,6 +139,16 @@ impl Cluster {
     }
 
     async fn call(&self, method: Method, path: &str, content: Option<(&str, &Json)>) -> Result<Json> {
+        self.call_for(Shape::Object, method, path, content).await
+    }
+
+    async fn call_for(
+        &self,
+        shape: Shape,
+        method: Method,
+        path: &str,
+        content: Option<(&str, &Json)>,
+    ) -> Result<Json> {
         let verb = method.to_string();
         let mut request = Request::builder().method(method).uri(path);
         if let Some(impersonate) = &self.impersonate {
@@ -133,14 +157,22 @@ impl Cluster {
         let body = match content {
             Some((content_type, body)) => {
                 request = request.header("Content-Type", content_type);
-                serde_json::to_vec(body).map_err(orlop_client::Error::SerdeError)?
+                object_json::encode(body)
             }
             None => Vec::new(),
         };
         self.metrics.sized(Size::Request, &[("verb", &verb)], body.len());
         let request = request.body(body).map_err(orlop_client::Error::HttpError)?;
+        // The semaphore is never closed.
+        let _slot = self.slots.acquire().await;
         let began = Instant::now();
-        let result = match tokio::time::timeout(TIMEOUT, self.client.request(request)).await {
+        let answered = async {
+            match shape {
+                Shape::Object => self.client.request_object(request).await,
+                Shape::List => self.client.request_list(request).await,
+            }
+        };
+        let result = match tokio::time::timeout(TIMEOUT, answered).await {
             Ok(result) => result,
             Err(_) => {
                 Err(orlop_client::Error::Service(format!("no answer within {} s", TIMEOUT.as_secs()).into()))
@@ -200,7 +232,7 @@ impl Cluster {
                 ("continue", &next),
             ];
             let path = with_query(&resource.path(namespace, None), &pairs);
-            let mut page = match self.call(Method::GET, &path, None).await {
+            let mut page = match self.call_for(Shape::List, Method::GET, &path, None).await {
                 Ok(page) => page,
                 Err(error) if code(&error) == Some(404) => return Ok(items),
                 // The page is too old: start over with a whole list.
@@ -230,10 +262,20 @@ impl Cluster {
         manager: &str,
         object: &Json,
     ) -> Result<Json> {
-        let pairs = [("fieldManager", manager), ("force", "true")];
-        let path = with_query(&resource.path(namespace, Some(name)), &pairs);
-        let applied = self.call(Method::PATCH, &path, Some(("application/apply-patch+yaml", object))).await?;
-        Ok(tidy(applied, resource))
+        let options = [("fieldManager", manager), ("force", "true")];
+        self.apply_with(resource, namespace, name, object, &options).await
+    }
+
+    /// Applies an object as a field manager, unless it has values of another one.
+    pub(crate) async fn apply_unforced(
+        &self,
+        resource: &Resource,
+        namespace: Option<&str>,
+        name: &str,
+        manager: &str,
+        object: &Json,
+    ) -> Result<Json> {
+        self.apply_with(resource, namespace, name, object, &[("fieldManager", manager)]).await
     }
 
     /// Shows what applying an object would make of it, without writing.
@@ -245,8 +287,19 @@ impl Cluster {
         manager: &str,
         object: &Json,
     ) -> Result<Json> {
-        let pairs = [("fieldManager", manager), ("force", "true"), ("dryRun", "All")];
-        let path = with_query(&resource.path(namespace, Some(name)), &pairs);
+        let options = [("fieldManager", manager), ("force", "true"), ("dryRun", "All")];
+        self.apply_with(resource, namespace, name, object, &options).await
+    }
+
+    async fn apply_with(
+        &self,
+        resource: &Resource,
+        namespace: Option<&str>,
+        name: &str,
+        object: &Json,
+        options: &[(&str, &str)],
+    ) -> Result<Json> {
+        let path = with_query(&resource.path(namespace, Some(name)), options);
         let applied = self.call(Method::PATCH, &path, Some(("application/apply-patch+yaml", object))).await?;
         Ok(tidy(applied, resource))
     }
@@ -404,14 +457,11 @@ impl Cluster {
     }
 }
 
-/// Fills in what lists leave out and drops what nobody here reads.
+/// Fills in what lists leave out.
 fn tidy(mut object: Json, resource: &Resource) -> Json {
     if let Some(fields) = object.as_object_mut() {
         fields.entry("apiVersion").or_insert_with(|| json!(resource.gvk.api_version()));
         fields.entry("kind").or_insert_with(|| json!(resource.gvk.kind));
-        if let Some(metadata) = fields.get_mut("metadata").and_then(Json::as_object_mut) {
-            metadata.remove("managedFields");
-        }
     }
     object
 }

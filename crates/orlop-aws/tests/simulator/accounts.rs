@@ -124,8 +124,9 @@ async fn reference_to_another_namespace_is_advised_against_or_refused() {
 
 fn replica(harness: &Harness, identity: &str) -> (JoinHandle<()>, Observer) {
     let election = LeaderElection {
-        lease_duration: Duration::from_secs(2),
-        renew_deadline: Duration::from_secs(1),
+        // Longer than a busy machine keeps the first from renewing.
+        lease_duration: Duration::from_secs(10),
+        renew_deadline: Duration::from_secs(8),
         retry_period: Duration::from_millis(200),
         ..LeaderElection::new(identity)
     };

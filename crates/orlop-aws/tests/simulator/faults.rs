@@ -170,6 +170,7 @@ async fn throttle_codes_of_every_service_back_off_in_silence_and_end_well() {
         let place = at(service, plural, "default", "slow");
         harness.apply(&place, kind, json!({}), spec).await;
         let synced = harness.synced(&place).await;
+        harness.until("nothing is left to do", async || proxy.is_quiet().then_some(())).await;
         // Four times refused: said from the third on, not before.
         proxy.inject(matching, Fault::Answer(status, code), 4);
         harness.patch(&place, json!({"spec": change})).await;
@@ -183,14 +184,13 @@ async fn throttle_codes_of_every_service_back_off_in_silence_and_end_well() {
                 orlop_aws::is_synced(object) && condition(object, "ACK.Recoverable").is_none()
             })
             .await;
-        // Writes are tried once in a pass: each wait is twice the one before, give or take the jitter. The first
-        // gap is left out: a pass under way may see the change before its event adds the object once more.
+        // Writes are tried once in a pass: each wait is twice the one before, give or take the jitter. One may be cut
+        // short: an event that is late adds the object once more.
         let gaps = proxy.gaps();
         assert_eq!(gaps.len(), 3, "{kind} {code}: {gaps:?}");
-        assert!(
-            gaps[1] >= Duration::from_millis(180) && gaps[2] >= Duration::from_millis(360),
-            "{kind} {code}: {gaps:?}"
-        );
+        let short =
+            gaps.iter().zip([90, 180, 360]).filter(|(gap, wait)| **gap < Duration::from_millis(*wait));
+        assert!(short.count() <= 1, "{kind} {code}: {gaps:?}");
         assert_ne!(synced["status"]["conditions"], Value::Null);
         harness.delete(&place).await;
         harness.gone(&place).await;

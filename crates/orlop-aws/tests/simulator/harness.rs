@@ -2,10 +2,13 @@
 
 use std::{
     collections::BTreeMap,
+    pin::pin,
     time::{Duration, Instant},
 };
 
+use futures_util::TryStreamExt as _;
 use http::Request;
+use kube::core::WatchEvent;
 use orlop_aws::{NAME, Observer, Settings, is_synced};
 use orlop_controllers::runtime::Manager;
 use orlop_test::Server;
@@ -198,6 +201,28 @@ impl Harness {
             assert!(Instant::now() < deadline, "{}: not in time: {:#}", at.name, object.unwrap_or_default());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+    }
+
+    /// Collects the states of an object from now on, until it is gone: a poll may miss those that pass.
+    pub(crate) async fn history(&self, at: &At) -> JoinHandle<Vec<Value>> {
+        let list = self.call("GET", &at.path, None).await.expect("a list");
+        let version = list["metadata"]["resourceVersion"].as_str().expect("a version");
+        let path =
+            format!("{}?watch=1&resourceVersion={version}&fieldSelector=metadata.name={}", at.path, at.name);
+        let request = Request::builder().uri(path).body(Vec::new()).expect("a request");
+        let events = self.client.request_events::<Value>(request).await.expect("a watch");
+        tokio::spawn(async move {
+            let mut events = pin!(events);
+            let mut states = Vec::new();
+            while let Ok(Some(event)) = events.try_next().await {
+                match event {
+                    WatchEvent::Added(object) | WatchEvent::Modified(object) => states.push(object),
+                    WatchEvent::Deleted(_) => break,
+                    WatchEvent::Bookmark(_) | WatchEvent::Error(_) => {}
+                }
+            }
+            states
+        })
     }
 
     pub(crate) async fn gone(&self, at: &At) {

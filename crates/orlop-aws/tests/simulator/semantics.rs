@@ -171,10 +171,12 @@ async fn deletion_is_bounded_when_aws_is_unreachable_and_tells_what_is_left() {
         .await;
     harness.synced(&role).await;
     proxy.inject("POST", Fault::CutBefore, usize::MAX);
+    let history = harness.history(&role).await;
     harness.delete(&role).await;
-    let blocked = harness.eventually(&role, |object| has(object, "Ready", "False")).await;
-    assert_eq!(condition(&blocked, "Ready").expect("ready")["reason"], "AWSUnreachable");
     harness.gone(&role).await;
+    let states = history.await.expect("the states");
+    let blocked = states.iter().find(|object| has(object, "Ready", "False")).expect("a blocked deletion");
+    assert_eq!(condition(blocked, "Ready").expect("ready")["reason"], "AWSUnreachable");
     harness
         .until("an event names what is left", async || {
             harness.events("stuck").await.contains(&"LeftBehind".to_owned()).then_some(())
@@ -198,16 +200,21 @@ async fn resync_without_changes_writes_nothing() {
         )
         .await;
     let synced = harness.synced(&bucket).await;
-    let (mut settled, mut version) = (0, synced["metadata"]["resourceVersion"].clone());
+    let resyncs = async || {
+        let calls = proxy.calls();
+        harness.until("several resyncs", async || (proxy.calls() > calls + 20).then_some(())).await;
+    };
     // Late initialization and its echo come to rest first.
-    while settled < 20 {
-        tokio::time::sleep(Duration::from_millis(50)).await;
+    let mut version = synced["metadata"]["resourceVersion"].clone();
+    loop {
+        resyncs().await;
         let now = harness.get(&bucket).await.expect("the bucket")["metadata"]["resourceVersion"].clone();
-        settled = if now == version { settled + 1 } else { 0 };
-        version = now;
+        if std::mem::replace(&mut version, now.clone()) == now {
+            break;
+        }
     }
-    let (writes, calls) = (proxy.writes().len(), proxy.calls());
-    harness.until("several resyncs", async || (proxy.calls() > calls + 20).then_some(())).await;
+    let writes = proxy.writes().len();
+    resyncs().await;
     assert_eq!(proxy.writes().len(), writes);
     assert_eq!(harness.get(&bucket).await.expect("the bucket")["metadata"]["resourceVersion"], version);
     harness.delete(&bucket).await;
@@ -346,10 +353,12 @@ async fn retained_resource_is_let_go_without_aws_and_a_denied_deletion_is_bounde
     assert_eq!(code, 200);
 
     proxy.inject("DeleteRole", Fault::Answer(403, "AccessDenied"), usize::MAX);
+    let history = harness.history(&denied).await;
     harness.delete(&denied).await;
-    let refused = harness.eventually(&denied, |object| has(object, "Ready", "False")).await;
-    assert_eq!(condition(&refused, "Ready").expect("ready")["reason"], "DeletionDenied");
     harness.gone(&denied).await;
+    let states = history.await.expect("the states");
+    let refused = states.iter().find(|object| has(object, "Ready", "False")).expect("a refused deletion");
+    assert_eq!(condition(refused, "Ready").expect("ready")["reason"], "DeletionDenied");
     harness
         .until("an event names what is left", async || {
             harness.events("refused").await.contains(&"LeftBehind".to_owned()).then_some(())

@@ -6,10 +6,13 @@ use std::sync::Arc;
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use orlop_api::labels::Selector;
+use orlop_client::object_json;
 use serde_json::{Map, Value as Json, json};
 
-use super::memory::{Child, ChildKey, InstanceKey, manifest_hash};
-use crate::cluster::{Cluster, Resource, code, message};
+use super::Controller;
+use super::existing::Claim;
+use super::memory::{Child, ChildKey, InstanceKey};
+use crate::cluster::{Cluster, Resource, Result, code, message};
 use crate::definition::{Adopt, fnv1a64};
 use crate::graph::{Graph, Item, Node, Role, Target};
 use crate::kinds::Gvk;
@@ -20,6 +23,8 @@ const PARALLEL: usize = 16;
 
 /// State that all nodes of a pass share.
 pub(super) struct Context {
+    pub(super) controller: Arc<Controller>,
+    pub(super) instance: InstanceKey,
     pub(super) cluster: Cluster,
     pub(super) graph: Arc<Graph>,
     pub(super) applyset: String,
@@ -67,16 +72,18 @@ pub(crate) fn child_labels(key: &InstanceKey, gvk: &Gvk, uid: &str, applyset: &s
     labels
 }
 
-/// Completes a manifest with the labels and annotations of this controller.
+/// Completes a manifest with the labels and annotations of this controller; returns it with its hash.
 pub(crate) fn complete(
     labels: &Map<String, Json>,
     node: &Node,
     item: &Item,
     index: usize,
     count: usize,
-) -> Json {
+) -> (Json, u64) {
     let mut manifest = item.manifest.clone();
-    let Some(metadata) = manifest.get_mut("metadata").and_then(Json::as_object_mut) else { return manifest };
+    let Some(metadata) = manifest.get_mut("metadata").and_then(Json::as_object_mut) else {
+        return (manifest, 0);
+    };
     let mut own = labels.clone();
     own.insert(names::NODE_ID.to_owned(), json!(node.id));
     if node.role == Role::Collection {
@@ -89,9 +96,9 @@ pub(crate) fn complete(
         annotations.insert(names::ON_DELETE.to_owned(), json!(names::RETAIN));
     }
     merge_into(metadata, "annotations", annotations);
-    let hash = format!("{:016x}", fnv1a64(manifest.to_string().as_bytes()));
-    manifest["metadata"]["annotations"][names::APPLIED] = json!(hash);
-    manifest
+    let hash = fnv1a64(&object_json::encode(&manifest));
+    manifest["metadata"]["annotations"][names::APPLIED] = json!(format!("{hash:016x}"));
+    (manifest, hash)
 }
 
 /// Returns true if an object is as this manifest was applied before: it bears its hash, so no field has left the manifest,
@@ -135,11 +142,11 @@ pub(super) fn child_key(gvk: &Gvk, item: &Item) -> ChildKey {
 pub(super) async fn apply_node(
     context: Arc<Context>,
     index: usize,
-    target: Target,
-) -> (usize, Target, Applied) {
+    target: Arc<Target>,
+) -> (usize, Arc<Target>, Applied) {
     let applied = match context.graph.nodes.get(index) {
         None => Applied::default(),
-        Some(node) => match &target {
+        Some(node) => match &*target {
             Target::Managed(items) => apply_items(&context, node, items).await,
             Target::Named { namespace, name } => read_named(&context, node, namespace.as_deref(), name).await,
             Target::Selected { namespace, selector } => {
@@ -204,7 +211,7 @@ async fn apply_item(
     item: &Item,
     at: usize,
     count: usize,
-) -> Result<(Json, ChildKey, Child), Problem> {
+) -> std::result::Result<(Json, ChildKey, Child), Problem> {
     let resource = Resource::from(&*node.kind);
     let key = child_key(&node.kind.gvk, item);
     let namespace = item.namespace.as_deref();
@@ -221,8 +228,34 @@ async fn apply_item(
             message(error)
         ))
     };
+    let (manifest, hash) = complete(&context.labels, node, item, at, count);
+    // Zero stands for: not applied.
+    let applied = hash.max(1);
+    let deleting = || {
+        format!(
+            "resource \"{}\" for node \"{}\" is currently being deleted; waiting for deletion to complete before \
+             continuing reconciliation",
+            place(),
+            node.id
+        )
+    };
+    let mut write = Write { context, resource: &resource, key: &key, manifest: &manifest };
+    let member = context.members.get(&key);
+    if member.is_none() && node.lifecycle.adopt == Adopt::IfUnowned {
+        match write.create().await {
+            Ok(Some(object)) if object.pointer("/metadata/deletionTimestamp").is_some() => {
+                return Err(Problem::Deleting(deleting(), true));
+            }
+            Ok(Some(object)) => {
+                let version = version_of(&object);
+                return Ok((object, key, Child { version, applied }));
+            }
+            Ok(None) => {}
+            Err(error) => return Err(failed(&error)),
+        }
+    }
     let fetched;
-    let live = match context.members.get(&key) {
+    let live = match member {
         Some(live) => Some(live),
         None => {
             fetched = context
@@ -233,18 +266,10 @@ async fn apply_item(
             fetched.as_ref()
         }
     };
-    let manifest = complete(&context.labels, node, item, at, count);
-    let applied = manifest_hash(&manifest);
     if let Some(live) = live {
         let owner = live.pointer("/metadata/labels").and_then(|labels| labels.get(names::PART_OF)?.as_str());
         if live.pointer("/metadata/deletionTimestamp").is_some() {
-            let text = format!(
-                "resource \"{}\" for node \"{}\" is currently being deleted; waiting for deletion to complete before \
-                 continuing reconciliation",
-                place(),
-                node.id
-            );
-            return Err(Problem::Deleting(text, owner == Some(&context.applyset)));
+            return Err(Problem::Deleting(deleting(), owner == Some(&context.applyset)));
         }
         if let Some(refusal) = refusal(node, live, &place(), &context.applyset) {
             return Err(Problem::Failed(refusal));
@@ -263,13 +288,59 @@ async fn apply_item(
             return Ok((live.clone(), key, Child { version, applied }));
         }
     }
-    let object = context
-        .cluster
-        .apply(&resource, namespace, &item.name, names::APPLYSET, &manifest)
-        .await
-        .map_err(|error| failed(&error))?;
+    let object = write.replace().await.map_err(|error| failed(&error))?;
     let child = Child { version: version_of(&object), applied };
     Ok((object, key, child))
+}
+
+/// The write of an object.
+struct Write<'w> {
+    context: &'w Context,
+    resource: &'w Resource,
+    key: &'w ChildKey,
+    manifest: &'w Json,
+}
+
+impl Write<'_> {
+    /// Applies an object that is certainly no other instance's, without reading what is there. `None` if it may be
+    /// one's, or if somebody else has written other values: then what is there decides.
+    async fn create(&mut self) -> Result<Option<Json>> {
+        let controller = &self.context.controller;
+        // An object that lost its labels is still its instance's.
+        let owner = controller.memories.owner(self.key);
+        if owner.is_some_and(|owner| owner != self.context.instance) {
+            return Ok(None);
+        }
+        let claim = controller.existing.claim(self.resource, self.key);
+        if claim == Claim::Unknown {
+            return Ok(None);
+        }
+        match self.apply(claim, false).await {
+            Ok(object) => Ok(Some(object)),
+            Err(error) if code(&error) == Some(409) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Applies an object whatever is there.
+    async fn replace(&mut self) -> Result<Json> {
+        let claim = self.context.controller.existing.claim(self.resource, self.key);
+        self.apply(claim, true).await
+    }
+
+    async fn apply(&mut self, claim: Claim, force: bool) -> Result<Json> {
+        let Self { context, resource, key, manifest } = self;
+        let namespace = key.namespace.as_deref();
+        let manager = names::APPLYSET;
+        let cluster = &context.cluster;
+        let result = match force {
+            true => cluster.apply(resource, namespace, &key.name, manager, manifest).await,
+            false => cluster.apply_unforced(resource, namespace, &key.name, manager, manifest).await,
+        };
+        let version = result.as_ref().ok().map(version_of);
+        context.controller.existing.settle(resource, key, claim, version.as_deref());
+        result
+    }
 }
 
 async fn read_named(context: &Context, node: &Node, namespace: Option<&str>, name: &str) -> Applied {
@@ -305,7 +376,7 @@ fn failure(node: &Node, error: &orlop_client::Error) -> Applied {
 }
 
 /// Decodes a resolved LabelSelector strictly; returns it as a query and as a selector.
-pub(crate) fn selector_text(id: &str, selector: &Json) -> Result<(String, Selector), String> {
+pub(crate) fn selector_text(id: &str, selector: &Json) -> std::result::Result<(String, Selector), String> {
     let unknown = selector
         .as_object()
         .ok_or_else(|| format!("failed to convert selector for {id}: selector is not an object"))?

@@ -9,6 +9,7 @@ use serde_json::{Value as Json, json};
 
 use super::memory::Seen;
 use super::revisions::{Revision, resources_status};
+use super::watches::Selection;
 use super::{Controller, Key, Served, crd_resource, definition_resource, instance_resource, now};
 use crate::cluster::{Resource, Result, message};
 use crate::conditions::{Conditions, Status};
@@ -234,7 +235,13 @@ impl Controller {
                 || [definition_resource(), super::revision_resource(), crd_resource()].contains(resource)
                 || self.memories.uses(&resource.gvk)
         };
-        self.watches.retain(|resource, _| used(resource));
+        self.watches.retain(|resource, selection| {
+            let is_used = used(resource);
+            if !is_used && selection == Selection::Owned {
+                self.existing.forget(resource);
+            }
+            is_used
+        });
     }
 
     /// Creates or updates the generated CRD.

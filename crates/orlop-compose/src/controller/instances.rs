@@ -149,6 +149,8 @@ impl Work<'_> {
         let before = std::mem::take(children);
         let uid = self.instance.pointer("/metadata/uid").and_then(Json::as_str).unwrap_or_default();
         let context = Arc::new(Context {
+            controller: self.controller.clone(),
+            instance: self.key.clone(),
             labels: child_labels(self.key, &self.graph.gvk, uid, &self.applyset),
             cluster,
             graph: self.graph.clone(),
@@ -326,11 +328,11 @@ impl Work<'_> {
     }
 
     /// Adds to the inventory what is about to be applied; returns whether that was new.
-    fn record(&self, inventory: &mut Inventory, start: &[(usize, Target)]) -> bool {
+    fn record(&self, inventory: &mut Inventory, start: &[(usize, Arc<Target>)]) -> bool {
         let parent = self.key.namespace().or(Some("default"));
         let mut grown = false;
         for (index, target) in start {
-            if let Target::Managed(items) = target {
+            if let Target::Managed(items) = &**target {
                 let group_kind = self.graph.nodes[*index].kind.gvk.group_kind();
                 for item in items {
                     grown |= inventory.add(&group_kind, item.namespace.as_deref(), parent);

@@ -298,7 +298,7 @@ fn disown(owners: &mut HashMap<u64, Arc<InstanceKey>>, key: &InstanceKey, hashes
     }
 }
 
-fn child_hash(child: &ChildKey) -> u64 {
+pub(super) fn child_hash(child: &ChildKey) -> u64 {
     let mut hasher = DefaultHasher::new();
     child.hash(&mut hasher);
     hasher.finish()
@@ -350,12 +350,4 @@ fn fingerprint(metadata: &Json) -> u64 {
         value.map(Json::to_string).hash(&mut hasher);
     }
     hasher.finish()
-}
-
-/// Hash of a manifest.
-pub(crate) fn manifest_hash(manifest: &Json) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    manifest.to_string().hash(&mut hasher);
-    // Zero stands for: not applied.
-    hasher.finish().max(1)
 }

@@ -6,6 +6,7 @@
 mod apply;
 mod definitions;
 mod deletion;
+mod existing;
 mod instances;
 mod memory;
 mod pass;
@@ -23,6 +24,7 @@ use orlop_client::watcher::Event;
 use orlop_controllers::runtime::{Action, Context, EventForm, Recorder, WorkQueue};
 
 pub(crate) use self::apply::{child_labels, complete, refusal, selector_text};
+use self::existing::Existing;
 pub(crate) use self::memory::InstanceKey;
 use self::memory::{ChildKey, Memories, Seen};
 use self::watches::{Metadata, Selection, Watches};
@@ -135,6 +137,7 @@ struct Controller {
     recorders: Mutex<HashMap<String, Arc<Recorder>>>,
     queue: Arc<WorkQueue<Key>>,
     memories: Memories,
+    existing: Existing,
     watches: Watches,
     served: RwLock<HashMap<GroupKind, Arc<Served>>>,
     /// Definitions that wait for a kind to be served.
@@ -156,6 +159,7 @@ pub fn run(context: Context, settings: Settings, metrics: Metrics) -> BoxFuture<
             settings,
             queue: context.work_queue(),
             memories: Memories::new(metrics.clone()),
+            existing: Existing::default(),
             watches: Watches::new(metrics.clone()),
             metrics,
             recorders: Mutex::default(),
@@ -342,17 +346,20 @@ impl Controller {
     fn watch_children(self: &Arc<Self>, resource: &Resource) {
         let this = Arc::downgrade(self);
         let (group_kind, gvr) = (resource.gvk.group_kind(), resource.to_string());
+        let watched = resource.clone();
         // Names seen since a list began.
         let listed: Mutex<Option<Listed>> = Mutex::default();
         let handle = move |event: Event<Metadata>| {
             let Some(this) = this.upgrade() else { return };
             let mut listed = listed.lock().unwrap_or_else(PoisonError::into_inner);
-            let object = match event {
+            let (object, gone) = match event {
                 Event::Init => {
+                    this.existing.begin(&watched);
                     *listed = Some(HashSet::new());
                     return;
                 }
                 Event::InitDone => {
+                    this.existing.complete(&watched);
                     // Children that are missing from a complete list went while nobody watched.
                     for key in listed
                         .take()
@@ -363,7 +370,8 @@ impl Controller {
                     }
                     return;
                 }
-                Event::Apply(object) | Event::InitApply(object) | Event::Delete(object) => object,
+                Event::Apply(object) | Event::InitApply(object) => (object, false),
+                Event::Delete(object) => (object, true),
             };
             let name = object.metadata.name.clone().unwrap_or_default();
             if let Some(listed) = listed.as_mut() {
@@ -374,9 +382,13 @@ impl Controller {
                 namespace: object.metadata.namespace.clone(),
                 name,
             };
+            let version = object.metadata.resource_version.as_deref().unwrap_or_default();
+            match gone {
+                true => this.existing.gone(&watched, &child, version),
+                false => this.existing.observe(&watched, &child, version, listed.is_some()),
+            }
             // Labels may have been changed by others, which is drift as well.
             let Some(instance) = this.memories.owner(&child).or_else(|| instance_of(&object)) else { return };
-            let version = object.metadata.resource_version.as_deref().unwrap_or_default();
             this.metrics.count(Count::Route, &[("gvr", &gvr)]);
             if this.memories.observe_child(&instance, child, version) {
                 this.metrics.count(Count::RouteMatch, &[("gvr", &gvr)]);

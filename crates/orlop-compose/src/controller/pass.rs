@@ -84,7 +84,7 @@ pub(super) struct Pass {
     pub(super) desired: HashSet<ChildKey>,
     pub(super) children: HashMap<ChildKey, Child>,
     pub(super) subscriptions: BTreeMap<Gvk, Vec<Subscription>>,
-    targets: Vec<Option<Target>>,
+    targets: Vec<Option<Arc<Target>>>,
     /// Nodes all of whose objects exist, though some could not be changed.
     present: Vec<bool>,
 }
@@ -112,7 +112,7 @@ impl Pass {
     }
 
     /// Decides nodes whose inputs are known; returns those that can start.
-    pub(super) fn step(&mut self) -> Vec<(usize, Target)> {
+    pub(super) fn step(&mut self) -> Vec<(usize, Arc<Target>)> {
         let graph = self.graph().clone();
         let mut start = Vec::new();
         for index in 0..graph.nodes.len() {
@@ -155,6 +155,7 @@ impl Pass {
                         }
                         self.desired.extend(keys);
                     }
+                    let target = Arc::new(target);
                     self.targets[index] = Some(target.clone());
                     start.push((index, target));
                 }
@@ -175,7 +176,7 @@ impl Pass {
     /// Namespaces and names of the objects that a node wants or reads by name.
     pub(super) fn wanted(&self, id: &str) -> Vec<(Option<&str>, &str)> {
         let index = self.context.graph.nodes.iter().position(|node| node.id == id);
-        match index.and_then(|index| self.targets.get(index)?.as_ref()) {
+        match index.and_then(|index| self.targets.get(index)?.as_deref()) {
             Some(Target::Managed(items)) => {
                 items.iter().map(|item| (item.namespace.as_deref(), item.name.as_str())).collect()
             }
@@ -186,7 +187,7 @@ impl Pass {
 
     fn owner_of(&self, key: &ChildKey) -> Option<String> {
         let graph = self.graph();
-        let owners = self.targets.iter().zip(&graph.nodes).filter(|(target, node)| match target {
+        let owners = self.targets.iter().zip(&graph.nodes).filter(|(target, node)| match target.as_deref() {
             Some(Target::Managed(items)) => items.iter().any(|item| child_key(&node.kind.gvk, item) == *key),
             _ => false,
         });

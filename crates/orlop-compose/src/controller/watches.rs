@@ -1,4 +1,4 @@
-//! Watches of object metadata, one per kind and selection, shared by all instances. Nothing is cached: events are
+//! Watches of object metadata, one per kind and selection, shared by all instances. No object is cached: events are
 //! compared with what an instance's last pass saw.
 
 use std::collections::HashMap;
@@ -86,23 +86,23 @@ impl Watches {
             let mut began = Some(Instant::now());
             let mut events = watch_kind(&api, config);
             while let Some(event) = events.next().await {
-                if let Ok(event) = &event {
-                    let what = match event {
-                        Event::Apply(_) | Event::InitApply(_) => "apply",
-                        Event::Delete(_) => "delete",
-                        Event::Init | Event::InitDone => "list",
-                    };
-                    let labels = [("gvr", gvr.as_str()), ("event_type", what)];
-                    metrics.count(Count::InformerEvents, &labels);
-                    if matches!(event, Event::InitDone)
-                        && let Some(began) = began.take()
-                    {
-                        metrics.took(Time::WatchSync, &[("gvr", &gvr)], began.elapsed());
+                let event = match event {
+                    Ok(event) => event,
+                    Err(error) => {
+                        tracing::debug!(%error, kind = described.kind, "watch will be tried again");
+                        continue;
                     }
-                }
-                match event {
-                    Ok(event) => handle(event),
-                    Err(error) => tracing::debug!(%error, kind = described.kind, "watch will be tried again"),
+                };
+                let what = match event {
+                    Event::Apply(_) | Event::InitApply(_) => "apply",
+                    Event::Delete(_) => "delete",
+                    Event::Init | Event::InitDone => "list",
+                };
+                let is_synced = matches!(event, Event::InitDone);
+                handle(event);
+                metrics.count(Count::InformerEvents, &[("gvr", &gvr), ("event_type", what)]);
+                if is_synced && let Some(began) = began.take() {
+                    metrics.took(Time::WatchSync, &[("gvr", &gvr)], began.elapsed());
                 }
             }
         });

@@ -271,7 +271,7 @@ async fn plan(cluster: &Cluster, graph: &Graph, instance: &Json) -> Result<Plan,
             }
             Ok(Some(Target::Managed(items))) => {
                 for (at, item) in items.iter().enumerate() {
-                    let manifest = complete(&labels, node, item, at, items.len());
+                    let (manifest, _) = complete(&labels, node, item, at, items.len());
                     let (change, object) = plan_item(cluster, node, item, manifest, (&id, &wanted)).await?;
                     wanted.insert(change.object.clone());
                     changes.push(change);

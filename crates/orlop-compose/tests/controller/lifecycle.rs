@@ -146,3 +146,37 @@ async fn chain_costs_one_pass_and_nothing_is_written_when_nothing_changed() -> a
     assert_eq!(sum(&again, "rest_client_requests_total", &["method=\"PATCH\""]), 3);
     Ok(())
 }
+
+#[tokio::test]
+async fn new_objects_are_written_once_each_and_not_read() -> anyhow::Result<()> {
+    const WIDTH: usize = 50;
+    let mut harness = Harness::start().await?;
+    let metrics = Metrics::default();
+    harness.replace(spawn_measured(harness.server.client(), Settings::default(), metrics.clone()));
+    let nodes: Vec<_> = (0..WIDTH)
+        .map(|n| {
+            let name = format!("${{schema.metadata.name}}-{n}");
+            map(&format!("n{n}"), &name, json!({"v": "${schema.spec.value}"}))
+        })
+        .collect();
+    harness.apply_json(&app(json!(nodes))).await?;
+    harness.definition("app", "Active").await?;
+    // From then on its watch tells which objects there are.
+    let synced = "dynamic_controller_informer_sync_duration_seconds_count";
+    let is_synced = || sum(&metrics, synced, &["Resource=configmaps"]) > 0;
+    harness.until("the watch is complete", async || Ok(is_synced().then_some(()))).await?;
+    let requests =
+        |method: &str| sum(&metrics, "rest_client_requests_total", &[&format!("method=\"{method}\"")]);
+    let passes = || sum(&metrics, "instance_reconcile_total", &["Resource=apps"]);
+    for (number, name) in ["first", "second"].into_iter().enumerate() {
+        let (reads, patches) = (requests("GET"), requests("PATCH"));
+        harness.apply_json(&instance("App", name, json!({"name": name}))).await?;
+        harness.instance("App", name, "ACTIVE").await?;
+        let ended = || passes() > number as u64;
+        harness.until("the pass ends", async || Ok(ended().then_some(()))).await?;
+        assert_eq!(requests("GET") - reads, 1, "the instance");
+        // Labels and finalizer, inventory, the objects.
+        assert_eq!(requests("PATCH") - patches, 2 + WIDTH as u64);
+    }
+    Ok(())
+}

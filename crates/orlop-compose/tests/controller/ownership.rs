@@ -103,6 +103,30 @@ async fn object_of_another_instance_is_left_to_it() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The watch of this controller's objects shows none of these: what is there decides all the same.
+#[tokio::test]
+async fn object_of_another_tool_is_left_to_it_and_one_of_nobody_is_adopted() -> anyhow::Result<()> {
+    let harness = Harness::start().await?;
+    let labels = json!({"applyset.kubernetes.io/part-of": "applyset-of-another-tool-v1"});
+    for (name, labels) in [("theirs", labels), ("free", json!({}))] {
+        harness
+            .apply_json(&json!({"apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {"name": name, "labels": labels}, "data": {"v": "before"}}))
+            .await?;
+    }
+    let nodes =
+        json!([map("free", "free", json!({"v": "ours"})), map("theirs", "theirs", json!({"v": "ours"}))]);
+    harness.apply_json(&app(nodes)).await?;
+    harness.definition("app", "Active").await?;
+    harness.apply_json(&instance("App", "i", json!({"name": "n"}))).await?;
+    let refused = harness.instance("App", "i", "ERROR").await?;
+    let message = Harness::condition(&refused, "Ready")["message"].as_str().unwrap_or_default().to_owned();
+    assert!(message.contains("resource belongs to a different ApplySet: default/theirs"), "{message}");
+    assert_eq!(harness.config_map("theirs").await?.unwrap_or_default()["data"]["v"], "before");
+    assert_eq!(harness.config_map("free").await?.unwrap_or_default()["data"]["v"], "ours");
+    Ok(())
+}
+
 #[tokio::test]
 async fn lifecycle_refuses_to_adopt_and_retains_on_delete() -> anyhow::Result<()> {
     let harness = Harness::start().await?;
