@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use k8s_openapi::{
-    api::core::v1::{Event, EventSource, Node, ObjectReference, Pod},
+    api::core::v1::{Event, EventSource, Node, ObjectReference, Pod, Service},
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
     jiff::Timestamp,
 };
@@ -72,6 +72,20 @@ impl Recorder {
         self.record(about, severity, reason, message.into());
     }
 
+    /// Records a warning about a service.
+    pub(crate) fn service(&self, service: &Service, reason: &'static str, message: impl Into<String>) {
+        let about = ObjectReference {
+            api_version: Some("v1".into()),
+            kind: Some("Service".into()),
+            name: service.metadata.name.clone(),
+            namespace: service.metadata.namespace.clone(),
+            uid: service.metadata.uid.clone(),
+            resource_version: service.metadata.resource_version.clone(),
+            ..ObjectReference::default()
+        };
+        self.record(about, Severity::Warning, reason, message.into());
+    }
+
     /// Records an event about the node.
     pub(crate) fn node(
         &self,
@@ -99,6 +113,7 @@ type Key = (Option<String>, Option<String>, &'static str, String);
 
 async fn send(client: Client, node: String, mut receiver: mpsc::Receiver<Recorded>) {
     let mut known: HashMap<Key, (String, i32)> = HashMap::new();
+    let mut newest = 0;
     while let Some(recorded) = receiver.recv().await {
         let key = (
             recorded.about.uid.clone(),
@@ -118,7 +133,9 @@ async fn send(client: Client, node: String, mut receiver: mpsc::Receiver<Recorde
                 continue;
             }
         }
-        let event = event(&node, recorded, at);
+        // Names are in the order of time: times of events are whole seconds, and kubectl keeps the order of the list.
+        newest = i128::max(newest + 1, recorded.at.as_nanosecond());
+        let event = event(&node, newest, recorded, at);
         let name = event.metadata.name.clone().unwrap_or_default();
         match events.create(&PostParams::default(), &event).await {
             Ok(_) => {
@@ -133,12 +150,12 @@ async fn send(client: Client, node: String, mut receiver: mpsc::Receiver<Recorde
     }
 }
 
-fn event(node: &str, recorded: Recorded, at: Time) -> Event {
+fn event(node: &str, number: i128, recorded: Recorded, at: Time) -> Event {
     let name = recorded.about.name.clone().unwrap_or_default();
     let namespace = recorded.about.namespace.clone().unwrap_or_else(|| "default".into());
     Event {
         metadata: ObjectMeta {
-            name: Some(format!("{name}.{:016x}", rand::random::<u64>())),
+            name: Some(format!("{name}.{number:016x}")),
             namespace: Some(namespace),
             ..ObjectMeta::default()
         },

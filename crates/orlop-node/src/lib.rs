@@ -169,9 +169,10 @@ fn run_until(
             let node = node.clone();
             async move { registration::sync_node_status(&node, port).await }
         });
-        let proxy = slices
-            .filter(|_| node.settings.service_proxy)
-            .map(|slices| tokio::spawn(proxy::run(services, slices, node.settings.address)));
+        let proxy = slices.filter(|_| node.settings.service_proxy).map(|slices| {
+            let proxy = proxy::Proxy::new(services, node.settings.address, node.events.clone());
+            tokio::spawn(proxy::run(proxy, slices))
+        });
         let dns = dns.map(|dns| tokio::spawn(dns.run()));
         let (static_changes, changes) = mpsc::channel(16);
         let static_pods = node

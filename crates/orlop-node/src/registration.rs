@@ -138,9 +138,6 @@ fn status(node: &Node, port: u16, existing: &NodeObject, is_ready: bool) -> Node
     let known = existing.status.clone().unwrap_or_default();
     let mut capacity = known.capacity.clone().unwrap_or_default();
     capacity.extend(self::capacity(&node.settings));
-    let images = node.settings.images.names().into_iter().take(IMAGES_MAX);
-    let images: Vec<ContainerImage> =
-        images.map(|name| ContainerImage { names: Some(vec![name]), size_bytes: Some(0) }).collect();
     let address = |kind: &str, address: String| NodeAddress { type_: kind.to_owned(), address };
     NodeStatus {
         addresses: Some(vec![
@@ -153,10 +150,16 @@ fn status(node: &Node, port: u16, existing: &NodeObject, is_ready: bool) -> Node
         daemon_endpoints: Some(NodeDaemonEndpoints {
             kubelet_endpoint: Some(DaemonEndpoint { port: i32::from(port) }),
         }),
-        images: Some(images),
+        images: Some(images(node.settings.images.names())),
         node_info: Some(system_info()),
         ..NodeStatus::default()
     }
+}
+
+/// Returns the images of a status, as API servers store them: without sizes of zero.
+fn images(names: Vec<String>) -> Vec<ContainerImage> {
+    let images = names.into_iter().take(IMAGES_MAX);
+    images.map(|name| ContainerImage { names: Some(vec![name]), size_bytes: None }).collect()
 }
 
 fn conditions(known: &NodeStatus, is_ready: bool) -> Vec<NodeCondition> {
@@ -253,7 +256,8 @@ fn is_same(known: &NodeStatus, wanted: &NodeStatus) -> bool {
         && known.allocatable == wanted.allocatable
         && known.addresses == wanted.addresses
         && known.daemon_endpoints == wanted.daemon_endpoints
-        && known.images == wanted.images
+        // An empty list is not stored.
+        && known.images.as_deref().unwrap_or_default() == wanted.images.as_deref().unwrap_or_default()
         && verdicts(wanted).iter().all(|verdict| verdicts(known).contains(verdict))
 }
 
@@ -324,4 +328,43 @@ pub(crate) fn raise_file_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     let _ = setrlimit(Resource::Nofile, limit);
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use serde_json::Value;
+
+    use super::*;
+
+    /// Removes what API servers leave out: zeros and empty lists.
+    fn stored(status: &NodeStatus) -> NodeStatus {
+        fn remove_empty(value: &mut Value) {
+            match value {
+                Value::Object(fields) => {
+                    fields.values_mut().for_each(remove_empty);
+                    fields.retain(|_, field| *field != json!(0) && *field != json!([]));
+                }
+                Value::Array(items) => items.iter_mut().for_each(remove_empty),
+                _ => {}
+            }
+        }
+        let mut value = serde_json::to_value(status).unwrap();
+        remove_empty(&mut value);
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn stored_status_is_not_written_again() {
+        for names in [vec![], vec!["web".to_owned()]] {
+            let status = |verdict: bool| NodeStatus {
+                conditions: Some(conditions(&NodeStatus::default(), verdict)),
+                images: Some(images(names.clone())),
+                ..NodeStatus::default()
+            };
+            assert!(is_same(&stored(&status(true)), &status(true)));
+            assert!(!is_same(&stored(&status(true)), &status(false)));
+        }
+    }
 }

@@ -1,7 +1,8 @@
 //! The service proxy of a node: cluster IPs and node ports, forwarded to ready endpoints; and host ports of pods.
 //!
 //! kube-proxy rewrites packets in the kernel; here a task per port accepts connections or datagrams and copies them, so that
-//! no rights are needed. An endpoint that refuses is passed over: one that has just ended fails no request.
+//! no rights are needed. An endpoint that refuses is passed over: one that has just ended fails no request. What cannot be
+//! forwarded is an event of its service.
 
 mod balancer;
 mod table;
@@ -9,13 +10,15 @@ mod tcp;
 mod udp;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     io,
     net::{IpAddr, SocketAddr},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
+use k8s_openapi::api::core::v1::Service;
+use orlop_client::ResourceExt;
 use tokio::{
     net::{TcpListener, UdpSocket},
     sync::Semaphore,
@@ -27,7 +30,10 @@ use self::{
     balancer::Balancer,
     table::{Backends, Table},
 };
-use crate::services::{Services, Slices};
+use crate::{
+    events::Recorder,
+    services::{Services, Slices},
+};
 
 /// Delay before a port that could not be bound is tried again.
 const BIND_RETRY: Duration = Duration::from_secs(5);
@@ -35,6 +41,8 @@ const BIND_RETRY: Duration = Duration::from_secs(5);
 const CONNECTIONS_MAX: usize = 10_000;
 /// Connections of a host port at a time.
 const HOST_PORT_CONNECTIONS_MAX: usize = 1000;
+/// Reason of events about addresses that are not forwarded.
+const NOT_FORWARDED: &str = "ServiceNotForwarded";
 
 /// A port that is listened on, until dropped.
 #[derive(Debug)]
@@ -86,14 +94,61 @@ impl Socket {
     }
 }
 
+/// The service proxy of a node.
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    services: Services,
+    node: IpAddr,
+    events: Recorder,
+    connections: Arc<Semaphore>,
+}
+
+impl Proxy {
+    pub(crate) fn new(services: Services, node: IpAddr, events: Recorder) -> Self {
+        Self { services, node, events, connections: Arc::new(Semaphore::new(CONNECTIONS_MAX)) }
+    }
+
+    /// Warns of services whose address cannot be forwarded, once each.
+    fn warn_of_foreign_addresses(&self, services: &[Arc<Service>], warned: &mut HashSet<String>) {
+        let foreign = services.iter().filter_map(|service| Some((service, table::foreign_address(service)?)));
+        let mut found = HashSet::new();
+        for (service, address) in foreign {
+            let uid = service.uid().unwrap_or_default();
+            if !warned.contains(&uid) {
+                let message = format!(
+                    "{address} is not of 127.0.0.0/8: this node forwards no other addresses \
+                     (--service-cluster-ip-range of the API server)"
+                );
+                self.events.service(service, NOT_FORWARDED, message);
+            }
+            found.insert(uid);
+        }
+        *warned = found;
+    }
+
+    /// Warns of an address that cannot be listened on.
+    fn warn(&self, protocol: Protocol, address: SocketAddr, error: &io::Error) {
+        tracing::warn!(?protocol, %address, %error, "cannot listen for a service");
+        let listens = |service: &Arc<Service>| {
+            table::build(std::slice::from_ref(service), &[], self.node).contains_key(&(protocol, address))
+        };
+        if let Some(service) = self.services.all().iter().find(|service| listens(service)) {
+            self.events.service(service, NOT_FORWARDED, format!("cannot listen on {address}: {error}"));
+        }
+    }
+}
+
 /// Forwards services for ever.
-pub(crate) async fn run(services: Services, slices: Slices, node: IpAddr) {
-    let (mut service_changes, mut slice_changes) = (services.changes(), slices.changes());
+pub(crate) async fn run(proxy: Proxy, slices: Slices) {
+    let proxy = Arc::new(proxy);
+    let (mut service_changes, mut slice_changes) = (proxy.services.changes(), slices.changes());
     let mut ports: HashMap<(Protocol, SocketAddr), Port> = HashMap::new();
-    let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut warned = HashSet::new();
     loop {
-        if services.is_synced() && slices.is_synced() {
-            apply(table::build(&services.all(), &slices.all(), node), &mut ports, &connections);
+        if proxy.services.is_synced() && slices.is_synced() {
+            let services = proxy.services.all();
+            proxy.warn_of_foreign_addresses(&services, &mut warned);
+            apply(&proxy, table::build(&services, &slices.all(), proxy.node), &mut ports);
         }
         let changed = tokio::select! {
             changed = service_changes.changed() => changed,
@@ -119,7 +174,7 @@ pub(crate) async fn host_port(
 }
 
 /// Listens on the ports of a table, and no others.
-fn apply(table: Table, ports: &mut HashMap<(Protocol, SocketAddr), Port>, connections: &Arc<Semaphore>) {
+fn apply(proxy: &Arc<Proxy>, table: Table, ports: &mut HashMap<(Protocol, SocketAddr), Port>) {
     ports.retain(|address, _| table.contains_key(address));
     for (key, backends) in table {
         if let Some(port) = ports.get(&key) {
@@ -127,24 +182,20 @@ fn apply(table: Table, ports: &mut HashMap<(Protocol, SocketAddr), Port>, connec
             continue;
         }
         let balancer = SharedBalancer::new(backends);
-        let (serving, connections) = (balancer.clone(), connections.clone());
-        let task = tokio::spawn(async move { listen(key, serving, connections).await }).abort_handle();
+        let (serving, proxy) = (balancer.clone(), proxy.clone());
+        let task = tokio::spawn(async move { listen(proxy, key, serving).await }).abort_handle();
         ports.insert(key, Port { balancer, task });
     }
 }
 
-async fn listen(
-    (protocol, address): (Protocol, SocketAddr),
-    balancer: SharedBalancer,
-    connections: Arc<Semaphore>,
-) {
+async fn listen(proxy: Arc<Proxy>, (protocol, address): (Protocol, SocketAddr), balancer: SharedBalancer) {
     let mut is_reported = false;
     loop {
         match Socket::bind(protocol, address).await {
-            Ok(socket) => return socket.serve(balancer, connections).await,
+            Ok(socket) => return socket.serve(balancer, proxy.connections.clone()).await,
             Err(error) => {
                 if !std::mem::replace(&mut is_reported, true) {
-                    tracing::warn!(?protocol, %address, %error, "cannot listen for a service");
+                    proxy.warn(protocol, address, &error);
                 }
                 tokio::time::sleep(BIND_RETRY).await;
             }

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    net::{IpAddr, Ipv4Addr, SocketAddr},
+    net::{IpAddr, SocketAddr},
     sync::Arc,
     time::Duration,
 };
@@ -60,10 +60,9 @@ pub(super) fn build(services: &[Arc<Service>], slices: &[Arc<EndpointSlice>], no
         for port in spec.ports.iter().flatten() {
             let Some(protocol) = Protocol::of(port.protocol.as_deref()) else { continue };
             let backends = Backends { endpoints: endpoints(&own, port), affinity };
-            let cluster_ip = spec.cluster_ip.as_deref().and_then(|ip| ip.parse::<Ipv4Addr>().ok());
-            let cluster_ip = cluster_ip.filter(Ipv4Addr::is_loopback);
+            let cluster_ip = cluster_ip(service).filter(is_forwarded);
             if let (Some(ip), Ok(number)) = (cluster_ip, u16::try_from(port.port)) {
-                table.insert((protocol, SocketAddr::new(ip.into(), number)), backends.clone());
+                table.insert((protocol, SocketAddr::new(ip, number)), backends.clone());
             }
             let node_port = port.node_port.and_then(|number| u16::try_from(number).ok());
             if let Some(number) = node_port.filter(|number| *number > 0) {
@@ -74,6 +73,21 @@ pub(super) fn build(services: &[Arc<Service>], slices: &[Arc<EndpointSlice>], no
         }
     }
     table
+}
+
+/// Returns the address of a service, unless it is headless or a name.
+fn cluster_ip(service: &Service) -> Option<IpAddr> {
+    service.spec.as_ref()?.cluster_ip.as_deref()?.parse().ok()
+}
+
+/// Returns true for addresses that any process may listen on, without giving them to an interface.
+fn is_forwarded(address: &IpAddr) -> bool {
+    address.is_ipv4() && address.is_loopback()
+}
+
+/// Returns the address of a service that cannot be forwarded.
+pub(super) fn foreign_address(service: &Service) -> Option<IpAddr> {
+    cluster_ip(service).filter(|address| !is_forwarded(address))
 }
 
 /// Returns the endpoints of a port: those that are ready, or if there are none those that still serve while they

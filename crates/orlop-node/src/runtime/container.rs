@@ -130,7 +130,10 @@ impl Container {
     }
 
     async fn request(&self, request: &Request) -> io::Result<UnixStream> {
-        let mut stream = frames::connect(&self.id)?;
+        let mut stream = frames::connect(&self.id).map_err(|error| match error.kind() {
+            io::ErrorKind::ConnectionRefused => io::Error::other("the container has ended"),
+            _ => error,
+        })?;
         frames::write(&mut stream, channel::REQUEST, &serde_json::to_vec(request)?).await?;
         Ok(stream)
     }

@@ -8,7 +8,7 @@ use std::{
 
 use crate::shim::{
     self,
-    config::{Config, Namespaces},
+    config::{Config, Namespaces, Started},
 };
 
 /// Isolation that a node is asked for.
@@ -64,8 +64,11 @@ impl Support {
         let said = tried();
         let _ = fs::remove_dir_all(folder);
         match said {
-            Ok(said) if said.contains("pid") => Ok(Self { namespaces: true, user }),
-            Ok(said) => Err(said.trim().to_owned()),
+            Ok(said) => match serde_json::from_str(&said) {
+                Ok(Started::At(_)) => Ok(Self { namespaces: true, user }),
+                Ok(Started::Error(reason)) => Err(reason),
+                Err(_) => Err(said.trim().to_owned()),
+            },
             Err(error) => Err(error.to_string()),
         }
     }

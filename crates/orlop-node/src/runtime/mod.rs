@@ -84,13 +84,13 @@ impl Runtime {
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
     }
 
-    /// Starts a container in its folder.
+    /// Starts a container in its folder, and returns it with the time of its start.
     pub(crate) async fn start(
         &self,
         folder: &Path,
         config: &Config,
         image_id: &str,
-    ) -> Result<Container, StartError> {
+    ) -> Result<(Container, Timestamp), StartError> {
         config.write(folder)?;
         if let Some(parent) = config.log.parent() {
             fs::create_dir_all(parent)?;
@@ -115,10 +115,9 @@ impl Runtime {
         )?;
         let report = child.stdout.take().ok_or_else(|| io::Error::other("no report"))?;
         match timeout(START_TIMEOUT, read_report(report.into())).await {
-            Ok(Ok(Started::Pid(_))) => {
-                Record { id: config.id.clone(), image_id: image_id.to_owned(), started_at: Timestamp::now() }
-                    .write(folder)?;
-                Ok(container)
+            Ok(Ok(Started::At(started_at))) => {
+                Record { id: config.id.clone(), image_id: image_id.to_owned(), started_at }.write(folder)?;
+                Ok((container, started_at))
             }
             Ok(Ok(Started::Error(error))) => Err(StartError::Program(error)),
             Ok(Err(error)) => {

@@ -175,13 +175,8 @@ async fn relay(stream: UnixStream, options: &Options, channels: Channels, kind: 
     let end = loop {
         let (channel, bytes) = match frames::read(&mut reader).await {
             Ok(Some(frame)) => frame,
-            Ok(None) | Err(_) => {
-                break if kind == Kind::Attach {
-                    End::Success
-                } else {
-                    End::Error("the container ended".into())
-                };
-            }
+            // A client of attach reads the log then.
+            Ok(None) | Err(_) => break End::Error("the container ended".into()),
         };
         let bytes = Bytes::from(bytes);
         let sent = match channel {

@@ -127,8 +127,8 @@ pub(crate) struct Exit {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Started {
-    /// The program runs as this process.
-    Pid(i32),
+    /// The program runs since this time.
+    At(Timestamp),
     /// The program could not be started.
     Error(String),
 }

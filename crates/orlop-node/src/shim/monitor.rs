@@ -5,7 +5,8 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
+    convert::Infallible,
     fs,
     io::{self, Write},
     os::fd::{AsFd, OwnedFd},
@@ -25,7 +26,7 @@ use tokio::{
     io::{AsyncReadExt, unix::AsyncFd},
     net::{UnixListener, UnixStream, unix::OwnedWriteHalf},
     signal::unix::{SignalKind, signal},
-    sync::{Notify, mpsc, oneshot},
+    sync::{mpsc, oneshot, watch},
     task::{JoinHandle, LocalSet, spawn_local},
     time::timeout,
 };
@@ -51,8 +52,12 @@ const FORWARDED: &[Signal] = &[
     Signal::WINCH,
     Signal::CONT,
 ];
-/// Chunks of output that wait for a slow `attach`, which loses what follows.
+/// Chunks of output that wait for a slow `attach`. Then the program waits.
 const ATTACH_QUEUE: usize = 256;
+/// Longest wait for an `attach` that takes no output, before it is cut off.
+const ATTACH_STALL: Duration = Duration::from_secs(10);
+/// Bytes of output that are kept for the first `attach`.
+const UNSEEN_BYTES_MAX: usize = 256 << 10;
 /// Time for output and connections to end after the program.
 const DRAIN: Duration = Duration::from_secs(1);
 /// Time for a stage to report before it is taken for failed.
@@ -137,6 +142,13 @@ struct Monitor {
     stdin: tokio::sync::Mutex<Option<Input>>,
     terminal: RefCell<Option<Rc<Terminal>>>,
     attached: RefCell<Vec<mpsc::Sender<(u8, Bytes)>>>,
+    /// Output until the first `attach`, if the program reads standard input (as with `kubectl run -i` and `debug -i`): it is
+    /// faster than its client. The log has all of it.
+    unseen: RefCell<Option<Unseen>>,
+    /// True once the log may wait for no client any more.
+    cut_off: watch::Sender<bool>,
+    /// Held by connections that may have something to send. `None` once the container has ended.
+    connections: RefCell<Option<mpsc::Sender<Infallible>>>,
     /// Receivers of exit codes, by process.
     waiting: RefCell<HashMap<i32, oneshot::Sender<(i32, i32)>>>,
     /// Receivers of launch outcomes, by number; 0 is the program's.
@@ -147,7 +159,25 @@ struct Monitor {
     ended_by: Cell<Option<Signal>>,
     /// The code of the program, once it has ended.
     outcome: Cell<Option<i32>>,
-    ended: Notify,
+}
+
+/// The newest output that no client has seen.
+#[derive(Debug, Default)]
+struct Unseen {
+    chunks: VecDeque<(u8, Bytes)>,
+    bytes: usize,
+}
+
+impl Unseen {
+    fn push(&mut self, channel: u8, chunk: Bytes) {
+        self.bytes += chunk.len();
+        self.chunks.push_back((channel, chunk));
+        while self.bytes > UNSEEN_BYTES_MAX
+            && let Some((_, oldest)) = self.chunks.pop_front()
+        {
+            self.bytes -= oldest.len();
+        }
+    }
 }
 
 async fn monitor(folder: &Path, config: Config) -> io::Result<()> {
@@ -158,6 +188,7 @@ async fn monitor(folder: &Path, config: Config) -> io::Result<()> {
         return report(&Started::Error("the start was withdrawn".to_owned()));
     }
     let mut children = signal(SignalKind::child())?;
+    let (connections, ended) = mpsc::channel(1);
     let monitor = Rc::new(Monitor {
         folder: folder.to_owned(),
         log: RefCell::new(log),
@@ -165,12 +196,14 @@ async fn monitor(folder: &Path, config: Config) -> io::Result<()> {
         stdin: tokio::sync::Mutex::new(None),
         terminal: RefCell::default(),
         attached: RefCell::default(),
+        unseen: RefCell::new(config.stdin.then(Unseen::default)),
+        cut_off: watch::Sender::new(false),
+        connections: RefCell::new(Some(connections)),
         waiting: RefCell::default(),
         launches: RefCell::default(),
         launched: Cell::new(0),
         ended_by: Cell::new(None),
         outcome: Cell::new(None),
-        ended: Notify::new(),
         config,
     });
     spawn_local(monitor.clone().accept(listener));
@@ -183,6 +216,8 @@ async fn monitor(folder: &Path, config: Config) -> io::Result<()> {
     if let Some(node) = monitor.config.node {
         spawn_local(end_with(node_process(node)?));
     }
+    // Before the program, which may end before anybody asks for the time.
+    let started_at = Timestamp::now();
     let started = monitor.launch(0, monitor.config.stdin, monitor.config.tty).await;
     let Launched { streams, exited, .. } = match started {
         Ok(started) => started,
@@ -210,9 +245,9 @@ async fn monitor(folder: &Path, config: Config) -> io::Result<()> {
             .stderr
             .map(|output| spawn_local(monitor.clone().log_output("stderr", channel::STDERR, output))),
     ];
-    report(&Started::Pid(monitor.pid.get()))?;
+    report(&Started::At(started_at))?;
     let (code, number) = exited.await.unwrap_or((137, 9));
-    monitor.finish(code, number, outputs.into_iter().flatten()).await
+    monitor.finish(code, number, outputs.into_iter().flatten(), ended).await
 }
 
 /// A program that was started.
@@ -294,27 +329,51 @@ impl Monitor {
             let bytes = &buffer[..length];
             // A full disk must not stop the program.
             let _ = self.log.borrow_mut().write(name, &mut pending, bytes);
-            let chunk = Bytes::copy_from_slice(bytes);
-            self.attached.borrow_mut().retain(|attached| attached.try_send((channel, chunk.clone())).is_ok());
+            self.show(channel, Bytes::copy_from_slice(bytes)).await;
         }
         let _ = self.log.borrow_mut().finish(name, &mut pending);
     }
 
+    /// Sends output to every `attach`, or keeps it for the first.
+    async fn show(&self, channel: u8, chunk: Bytes) {
+        if let Some(unseen) = &mut *self.unseen.borrow_mut() {
+            unseen.push(channel, chunk);
+            return;
+        }
+        let attached = self.attached.borrow().clone();
+        let mut cut_off = self.cut_off.subscribe();
+        for client in attached {
+            let is_sent = tokio::select! {
+                sent = client.send_timeout((channel, chunk.clone()), ATTACH_STALL) => sent.is_ok(),
+                _ = cut_off.wait_for(|cut_off| *cut_off) => false,
+            };
+            if !is_sent {
+                self.attached.borrow_mut().retain(|known| !known.same_channel(&client));
+            }
+        }
+    }
+
     async fn accept(self: Rc<Self>, listener: UnixListener) {
         while let Ok((stream, _)) = listener.accept().await {
+            // A client that comes after the end reads the log instead.
+            let Some(connection) = self.connections.borrow().clone() else { continue };
             if frames::check_peer(&stream).is_ok() {
                 let monitor = self.clone();
                 spawn_local(async move {
-                    let _ = monitor.serve(stream).await;
+                    let _ = monitor.serve(stream, connection).await;
                 });
             }
         }
     }
 
-    async fn serve(self: Rc<Self>, mut stream: UnixStream) -> io::Result<()> {
+    async fn serve(
+        self: Rc<Self>,
+        mut stream: UnixStream,
+        connection: mpsc::Sender<Infallible>,
+    ) -> io::Result<()> {
         match frames::read(&mut stream).await? {
             Some((channel::REQUEST, bytes)) => match serde_json::from_slice(&bytes)? {
-                Request::Attach => self.attach(stream).await,
+                Request::Attach => self.attach(stream, connection).await,
                 Request::Exec(exec) => self.exec(stream, exec).await,
             },
             // A launch stage: its number, then an error or the end of the stream.
@@ -331,15 +390,29 @@ impl Monitor {
         }
     }
 
-    async fn attach(self: Rc<Self>, stream: UnixStream) -> io::Result<()> {
+    async fn attach(
+        self: Rc<Self>,
+        stream: UnixStream,
+        connection: mpsc::Sender<Infallible>,
+    ) -> io::Result<()> {
         let (mut reader, mut writer) = stream.into_split();
         let (sender, mut output) = mpsc::channel(ATTACH_QUEUE);
-        self.attached.borrow_mut().push(sender);
+        let unseen = self.unseen.take().unwrap_or_default();
+        if self.outcome.get().is_none() {
+            self.attached.borrow_mut().push(sender);
+        } else {
+            drop(sender);
+        }
         let monitor = self.clone();
         let sending: JoinHandle<io::Result<()>> = spawn_local(async move {
+            let _connection = connection;
+            for (channel, bytes) in unseen.chunks {
+                frames::write(&mut writer, channel, &bytes).await?;
+            }
             while let Some((channel, bytes)) = output.recv().await {
                 frames::write(&mut writer, channel, &bytes).await?;
             }
+            // Without an outcome the client was too slow: it lost output.
             if let Some(code) = monitor.outcome.get() {
                 send_outcome(&mut writer, &Outcome::Exited(code)).await?;
             }
@@ -429,6 +502,7 @@ impl Monitor {
         code: i32,
         number: i32,
         outputs: impl Iterator<Item = JoinHandle<()>>,
+        mut ended: mpsc::Receiver<Infallible>,
     ) -> io::Result<()> {
         let at = Timestamp::now();
         let _ = timeout(DRAIN, async {
@@ -439,12 +513,15 @@ impl Monitor {
             }
         })
         .await;
-        let _ = timeout(DRAIN, async {
+        let mut drained = std::pin::pin!(async move {
             for output in outputs {
                 let _ = output.await;
             }
-        })
-        .await;
+        });
+        if timeout(DRAIN, &mut drained).await.is_err() {
+            self.cut_off.send_replace(true);
+            let _ = timeout(DRAIN, drained).await;
+        }
         let (code, signal) = match self.ended_by.get() {
             Some(ended_by) if number == Signal::KILL.as_raw() => (128 + ended_by.as_raw(), ended_by.as_raw()),
             _ => (code, number),
@@ -453,10 +530,10 @@ impl Monitor {
         Exit { code, signal, at, oom_killed }.write(&self.folder)?;
         cgroups::remove(&self.config.cgroups);
         self.outcome.set(Some(code));
-        self.ended.notify_waiters();
         self.attached.borrow_mut().clear();
+        self.connections.take();
         // Connections of attach and exec send what they have.
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        let _ = timeout(DRAIN, ended.recv()).await;
         Ok(())
     }
 }

@@ -96,7 +96,7 @@ impl Worker {
             node: self.node_process(),
             ..Config::default()
         };
-        runtime.start(&folder, &config, "").await
+        Ok(runtime.start(&folder, &config, "").await?.0)
     }
 
     /// Tells of kernel parameters that are left as they are on the machine.

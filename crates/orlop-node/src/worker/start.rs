@@ -157,8 +157,8 @@ impl Worker {
         member.state.resources.clone_from(&member.spec.resources);
         (member.state.waiting, member.state.retry_at) = (None, None);
         match started {
-            Ok(container) => {
-                member.state.run = Run::Running { id: container.id().to_owned(), since: now };
+            Ok((container, since)) => {
+                member.state.run = Run::Running { id: container.id().to_owned(), since };
                 self.node.events.pod(&self.pod, path, Severity::Normal, "Started", "Container started");
                 self.live[index] = Some(Live { container, tasks: Vec::new(), stop: None });
                 self.follow(index);
@@ -197,7 +197,7 @@ impl Worker {
         folder: &Path,
         config: &Config,
         image: &Image,
-    ) -> Option<Result<Container, StartError>> {
+    ) -> Option<Result<(Container, Timestamp), StartError>> {
         let mut desired = self.desired.clone();
         let _turn = tokio::select! {
             turn = self.node.starts.acquire() => turn,

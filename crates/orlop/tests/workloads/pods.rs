@@ -37,6 +37,9 @@ fn crashing_container_waits_longer_and_longer_and_keeps_its_last_log() {
     server.eventually(&reason, |output| output == "CrashLoopBackOff");
     let last = "jsonpath={.status.containerStatuses[0].lastState.terminated.exitCode} {.status.containerStatuses[0].restartCount} {.status.phase}";
     assert_eq!(server.kubectl(&["get", "pod", "p", "-o", last]), "3 1 Running");
+    let time =
+        |name: &str| server.field("p", &format!(".status.containerStatuses[0].lastState.terminated.{name}"));
+    assert!(time("startedAt") <= time("finishedAt"), "{} {}", time("startedAt"), time("finishedAt"));
     assert_eq!(server.kubectl(&["logs", "p", "--previous"]), "run");
     let described = server.kubectl(&["describe", "pod", "p"]);
     assert!(described.contains("Back-off restarting failed container c in pod p_default("), "{described}");
@@ -56,6 +59,10 @@ fn unknown_image_is_a_failed_pull_that_names_the_known_ones() {
     );
     let log = server.refused(&["logs", "p"], "");
     assert!(log.contains("is waiting to start: image can't be pulled"), "{log}");
+    // Their times are whole seconds: kubectl describes events in the order of the list.
+    let of_node = "--field-selector=involvedObject.name=p,source=kubelet";
+    let reasons = server.kubectl(&["get", "events", of_node, "-o", "jsonpath={.items[*].reason}"]);
+    assert!(reasons.starts_with("Pulling Failed Failed"), "{reasons}");
 }
 
 #[test]

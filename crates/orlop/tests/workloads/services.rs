@@ -255,6 +255,27 @@ fn free_port() -> u16 {
 }
 
 #[test]
+fn service_that_is_not_forwarded_says_why() {
+    let cluster = cluster(&["--service-cluster-ip-range", "10.96.0.0/16"]);
+    // A node port that another program has.
+    let (taken, port) = (30000..32768)
+        .find_map(|port| Some((TcpListener::bind(("127.0.0.1", port)).ok()?, port)))
+        .expect("a free port");
+    cluster.create(&format!(
+        "{{apiVersion: v1, kind: Service, metadata: {{name: s}}, spec: {{type: NodePort, selector: {{run: p}}, \
+         ports: [{{port: 80, nodePort: {port}}}]}}}}"
+    ));
+    let address = cluster.kubectl(&["get", "service", "s", "-o", "jsonpath={.spec.clusterIP}"]);
+    let of_service =
+        ["get", "events", "--field-selector=involvedObject.name=s", "-o", "jsonpath={.items[*].message}"];
+    cluster.eventually(&of_service, |events| {
+        events.contains(&format!("{address} is not of 127.0.0.0/8"))
+            && events.contains(&format!("cannot listen on 127.0.0.1:{port}: Address already in use"))
+    });
+    drop(taken);
+}
+
+#[test]
 fn udp_services_and_host_ports_reach_their_pods() {
     let cluster = cluster(&[]);
     let host_port = free_port();

@@ -147,8 +147,7 @@ fn run_with_a_terminal_ends_with_its_program() {
         let arguments =
             format!("run shell -it --rm --restart=Never --image=local/sh --command -- sh -c '{script}'");
         let mut talk = Conversation::in_terminal(&cluster, &arguments, protocol);
-        // What the program said before is gone, or shown: it is attached to a running one.
-        cluster.wait_for("shell", ".status.phase", "Running");
+        talk.expect("hello");
         talk.say("word\n");
         talk.expect("got-word");
         talk.expect("deleted");
@@ -165,6 +164,49 @@ fn run_with_a_terminal_ends_with_its_program() {
     drop(talk.process.stdin.take());
     talk.expect("12");
     talk.end();
+}
+
+#[test]
+fn first_attach_sees_what_was_written_before() {
+    let cluster = cluster(&[]);
+    let script = "echo early; read x; echo got-$x";
+    cluster.create(
+        &serde_json::json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"restartPolicy": "Never",
+            "containers": [{"name": "c", "image": "local/sh", "stdin": true, "command": ["sh", "-c", script]}]}})
+        .to_string(),
+    );
+    cluster.ready("p");
+    cluster.eventually(&["logs", "p"], |log| log == "early");
+    let mut talk = Conversation::in_pipes(&cluster, &["attach", "-i", "p"], &[]);
+    talk.expect("early");
+    talk.say("word\n");
+    talk.expect("got-word");
+    talk.end();
+    cluster.wait_for("p", ".status.phase", "Succeeded");
+}
+
+#[test]
+fn run_shows_the_output_of_a_program_that_ends_at_once() {
+    let cluster = cluster(&[]);
+    for protocol in PROTOCOLS.into_iter().cycle().take(8) {
+        let arguments = [
+            "run",
+            "quick",
+            "-i",
+            "--rm",
+            "--restart=Never",
+            "--image=local/echo",
+            "--",
+            "said",
+            "and",
+            "gone",
+        ];
+        let mut talk = Conversation::in_pipes(&cluster, &arguments, protocol);
+        talk.expect("said and gone");
+        talk.expect("deleted");
+        talk.end();
+        cluster.eventually(&["get", "pods", "-o", "name"], str::is_empty);
+    }
 }
 
 #[test]
