@@ -116,15 +116,23 @@ impl Cluster {
 
     /// Waits for an event about an object, and returns its message.
     pub(crate) async fn event(&self, name: &str, reason: &str) -> String {
-        let events = self.api::<Event>();
-        eventually(reason, || async {
-            let events = events.list(&ListParams::default()).await.unwrap().items;
-            let mut found = events.into_iter().filter(|event| {
-                event.involved_object.name.as_deref() == Some(name) && event.reason.as_deref() == Some(reason)
-            });
-            found.next().and_then(|event| event.message)
+        eventually(reason, || async { self.messages(name, reason).await.into_iter().next() }).await
+    }
+
+    /// Waits for an event with a message. Earlier ones may tell of a state that has passed.
+    pub(crate) async fn event_with_message(&self, name: &str, reason: &str, message: &str) {
+        eventually(message, || async {
+            self.messages(name, reason).await.iter().any(|said| said == message).then_some(())
         })
-        .await
+        .await;
+    }
+
+    async fn messages(&self, name: &str, reason: &str) -> Vec<String> {
+        let events = self.api::<Event>().list(&ListParams::default()).await.unwrap().items;
+        let found = events.into_iter().filter(|event| {
+            event.involved_object.name.as_deref() == Some(name) && event.reason.as_deref() == Some(reason)
+        });
+        found.filter_map(|event| event.message).collect()
     }
 }
 
