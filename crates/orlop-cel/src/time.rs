@@ -237,29 +237,9 @@ fn digits(text: &str) -> Option<i64> {
     if text.bytes().all(|b| b.is_ascii_digit()) { text.parse().ok() } else { None }
 }
 
-/// `1h30m`, `1.5s`, `-2ms`: a sequence of numbers with units.
+/// Parses a duration in Go's notation: `1h30m`, `1.5s`, `-2ms`.
 pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
-    let (negative, mut rest) = match text.strip_prefix('-') {
-        Some(rest) => (true, rest),
-        None => (false, text.strip_prefix('+').unwrap_or(text)),
-    };
-    if rest == "0" {
-        return Some(Duration { nanos: 0 });
-    }
-    if rest.is_empty() {
-        return None;
-    }
-    let mut total: i128 = 0;
-    while !rest.is_empty() {
-        let number = rest.bytes().take_while(|b| b.is_ascii_digit() || *b == b'.').count();
-        let (number, after) = rest.split_at(number);
-        let unit = after.bytes().take_while(|b| !b.is_ascii_digit() && *b != b'.').count();
-        let (unit, after) = after.split_at(unit);
-        total = total.checked_add(quantity_of_unit(number, unit_nanos(unit)?)?)?;
-        rest = after;
-    }
-    let total = if negative { -total } else { total };
-    i64::try_from(total).ok().map(|nanos| Duration { nanos })
+    orlop_duration::parse(text).ok().map(|nanos| Duration { nanos })
 }
 
 /// As [`parse_duration`], and also `3 days`, `1 week`: what the format `duration` of OpenAPI admits.
@@ -267,7 +247,7 @@ pub(crate) fn parse_loose_duration(text: &str) -> Option<Duration> {
     if let Some(duration) = parse_duration(text) {
         return Some(duration);
     }
-    let mut total: i128 = 0;
+    let mut total: i64 = 0;
     let mut rest = text.trim();
     if rest.is_empty() {
         return None;
@@ -276,49 +256,26 @@ pub(crate) fn parse_loose_duration(text: &str) -> Option<Duration> {
         let (number, after) = rest.split_at(rest.bytes().take_while(u8::is_ascii_digit).count());
         let after = after.trim_start();
         let (unit, after) = after.split_at(after.bytes().take_while(u8::is_ascii_alphabetic).count());
-        let nanos = match unit {
-            "d" | "day" | "days" => 86_400_000_000_000,
-            "w" | "wk" | "wks" | "week" | "weeks" => 7 * 86_400_000_000_000,
-            "hr" | "hrs" | "hour" | "hours" => unit_nanos("h")?,
-            "min" | "mins" | "minute" | "minutes" => unit_nanos("m")?,
-            "sec" | "secs" | "second" | "seconds" => unit_nanos("s")?,
-            "milli" | "millis" => unit_nanos("ms")?,
-            "micro" | "micros" => unit_nanos("us")?,
-            "nano" | "nanos" => 1,
-            other => unit_nanos(other)?,
-        };
-        total = total.checked_add(quantity_of_unit(number, nanos)?)?;
+        let part = number.parse::<i64>().ok()?.checked_mul(loose_unit_nanos(unit)?)?;
+        total = total.checked_add(part)?;
         rest = after.trim_start();
     }
-    i64::try_from(total).ok().map(|nanos| Duration { nanos })
+    Some(Duration { nanos: total })
 }
 
-fn unit_nanos(unit: &str) -> Option<i128> {
+fn loose_unit_nanos(unit: &str) -> Option<i64> {
+    const SECONDS_PER_HOUR: i64 = 3600;
     Some(match unit {
-        "ns" => 1,
-        "us" | "µs" | "μs" => 1_000,
-        "ms" => 1_000_000,
-        "s" => 1_000_000_000,
-        "m" => 60_000_000_000,
-        "h" => 3_600_000_000_000,
+        "ns" | "nano" | "nanos" => 1,
+        "us" | "micro" | "micros" => 1_000,
+        "ms" | "milli" | "millis" => 1_000_000,
+        "s" | "sec" | "secs" | "second" | "seconds" => NANOS_PER_SECOND,
+        "m" | "min" | "mins" | "minute" | "minutes" => 60 * NANOS_PER_SECOND,
+        "h" | "hr" | "hrs" | "hour" | "hours" => SECONDS_PER_HOUR * NANOS_PER_SECOND,
+        "d" | "day" | "days" => SECONDS_PER_DAY * NANOS_PER_SECOND,
+        "w" | "wk" | "wks" | "week" | "weeks" => 7 * SECONDS_PER_DAY * NANOS_PER_SECOND,
         _ => return None,
     })
-}
-
-fn quantity_of_unit(number: &str, unit_nanos: i128) -> Option<i128> {
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
-        return None;
-    }
-    let whole: i128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
-    let mut nanos = whole.checked_mul(unit_nanos)?;
-    let mut place = unit_nanos;
-    for digit in fraction.bytes() {
-        // Digits below a nanosecond are dropped.
-        place /= 10;
-        nanos = nanos.checked_add(place * i128::from(digit - b'0'))?;
-    }
-    Some(nanos)
 }
 
 // ---- the calendar ----

@@ -90,7 +90,7 @@ impl KmsConfig {
     /// Returns the time of a call; `None` if it is not a positive duration.
     pub(crate) fn timeout(&self) -> Option<Duration> {
         let Some(text) = &self.timeout else { return Some(KMS_TIMEOUT) };
-        parse_duration(text).filter(|timeout| !timeout.is_zero())
+        orlop_duration::parse_unsigned(text).ok().filter(|timeout| !timeout.is_zero())
     }
 }
 
@@ -369,29 +369,6 @@ impl KmsConfig {
             errors.push(FieldError::invalid(&path.child("apiVersion"), self.api_version.as_str(), why));
         }
     }
-}
-
-/// Parses a Go duration of whole or fractional units.
-fn parse_duration(text: &str) -> Option<Duration> {
-    let (mut rest, mut total) = (text, Duration::ZERO);
-    while !rest.is_empty() {
-        let digits = rest.find(|character: char| !character.is_ascii_digit() && character != '.')?;
-        let number: f64 = rest.get(..digits)?.parse().ok()?;
-        let unit = rest.get(digits..)?;
-        let end = unit.find(|character: char| character.is_ascii_digit()).unwrap_or(unit.len());
-        let seconds = match &unit[..end] {
-            "h" => 3600.0,
-            "m" => 60.0,
-            "s" => 1.0,
-            "ms" => 1e-3,
-            "us" | "µs" => 1e-6,
-            "ns" => 1e-9,
-            _ => return None,
-        };
-        total = total.checked_add(Duration::try_from_secs_f64(number * seconds).ok()?)?;
-        rest = &unit[end..];
-    }
-    Some(total)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Dumps of what is in force, as `/debug/api_priority_and_fairness` shows them.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use orlop_api::time::Time;
 
@@ -145,7 +145,7 @@ fn request_row(
         wall.text(request.arrived),
         request.estimate.initial_seats.to_string(),
         request.estimate.final_seats.to_string(),
-        go_duration(request.estimate.additional_latency),
+        orlop_duration::format_duration(request.estimate.additional_latency),
         started,
     ];
     if with_details {
@@ -157,15 +157,6 @@ fn request_row(
         columns.extend([group_version, fields[7].to_owned(), fields[8].to_owned()]);
     }
     columns
-}
-
-/// Returns a duration as Go writes it, for the few that there are: none, or milliseconds.
-fn go_duration(time: Duration) -> String {
-    match time.as_secs_f64() {
-        0.0 => "0s".to_owned(),
-        seconds if seconds < 1.0 => format!("{}ms", seconds * 1e3),
-        seconds => format!("{seconds}s"),
-    }
 }
 
 /// The wall clock at a moment of the monotonic one.

@@ -95,6 +95,18 @@ async fn random_requests_never_panic() {
 }
 
 #[tokio::test]
+async fn hostile_timeout_is_refused_before_authentication() {
+    let (chain, _store) = server().await;
+    // As long as a URI may be: a parser that recurses overflows its stack, which ends the process.
+    for timeout in [format!("{}1s", "-".repeat(60_000)), "1s".repeat(30_000), "9".repeat(60_000)] {
+        let request = Request::get(format!("/livez?timeout={timeout}")).body(Full::default()).unwrap();
+        let (code, _, _) = whole(chain.answer(request, None).await).await;
+        let expected = if timeout.starts_with("1s") { 200 } else { 400 };
+        assert_eq!(code, expected, "{}", &timeout[..10]);
+    }
+}
+
+#[tokio::test]
 async fn oversized_body_returns_413() {
     let (chain, _store) = server().await;
     let headers = [("content-type", "application/json")];

@@ -5,7 +5,6 @@ mod background;
 mod compose;
 mod controllers;
 mod device;
-mod duration;
 mod encrypt;
 mod envtest;
 mod etcd;

@@ -23,7 +23,7 @@ use orlop_server::{User, auth::pki, chain::Chain};
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 
 use self::join::OwnKubeconfig;
-use crate::{duration, shutdown};
+use crate::shutdown;
 
 /// Range of cluster IPs in a cluster whose nodes have loopback addresses.
 const SERVICE_RANGE: &str = "127.128.0.0/16";
@@ -100,7 +100,7 @@ pub(crate) struct Options {
     pod_manifest_path: Option<PathBuf>,
 
     /// Longest time for containers to end when the node stops.
-    #[arg(long, default_value = "30s", value_parser = duration::parse, value_name = "TIME", help_heading = "Node")]
+    #[arg(long, default_value = "30s", value_parser = orlop_duration::parse_unsigned, value_name = "TIME", help_heading = "Node")]
     shutdown_grace_period: Duration,
 }
 

@@ -52,7 +52,7 @@ use screen::Screen;
 use tokio::{net::TcpListener, sync::watch};
 use trust::SharedTrust;
 
-use crate::{background, compose, duration, node, shutdown};
+use crate::{background, compose, node, shutdown};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -160,7 +160,7 @@ pub(crate) struct Arguments {
     compose_rights: compose::Rights,
 
     /// Time to go on serving after SIGTERM while /readyz fails, so that load balancers notice.
-    #[arg(long, default_value = "0", value_parser = duration::parse, value_name = "TIME")]
+    #[arg(long, default_value = "0", value_parser = orlop_duration::parse_unsigned, value_name = "TIME")]
     shutdown_delay_duration: Duration,
 
     /// Address that nodes and pods reach this server at [default: the one listened on].

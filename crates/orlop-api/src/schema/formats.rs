@@ -324,7 +324,7 @@ fn is_date_time(text: &str) -> bool {
 
 /// Go's durations (`1h2.5s`), and the looser `3 days` of Scala.
 fn is_duration(text: &str) -> bool {
-    if is_go_duration(text) {
+    if orlop_duration::parse(text).is_ok() {
         return true;
     }
     const EXACT: [&str; 22] = [
@@ -337,30 +337,6 @@ fn is_duration(text: &str) -> bool {
         let unit = found.get(2).map_or("", |unit| unit.as_str()).to_lowercase();
         EXACT.contains(&unit.as_str()) || PREFIXES.iter().any(|prefix| unit.starts_with(prefix))
     })
-}
-
-fn is_go_duration(text: &str) -> bool {
-    let text = text.strip_prefix(['+', '-']).unwrap_or(text);
-    if text == "0" {
-        return true;
-    }
-    let mut rest = text;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
-        let (number, after) = rest.split_at(digits);
-        if !number.contains(|c: char| c.is_ascii_digit()) || number.matches('.').count() > 1 {
-            return false;
-        }
-        let Some(unit) = ["ns", "us", "µs", "μs", "ms", "s", "m", "h"].iter().find(|unit| {
-            after.strip_prefix(**unit).is_some_and(|next| {
-                next.is_empty() || next.starts_with(|c: char| c.is_ascii_digit() || c == '.')
-            })
-        }) else {
-            return false;
-        };
-        rest = &after[unit.len()..];
-    }
-    !text.is_empty()
 }
 
 #[cfg(test)]

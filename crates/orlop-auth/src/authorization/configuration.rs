@@ -8,7 +8,6 @@ use std::{
 };
 
 use orlop_api::{
-    duration,
     field_error::{FieldError, FieldPath, aggregate},
     names,
 };
@@ -266,7 +265,7 @@ fn decode_webhook(webhook: &Value, path: &FieldPath, errors: &mut Vec<FieldError
     let flag = |field: &str| webhook.get(field).and_then(Value::as_bool).unwrap_or(true);
     let timeout = decode_duration(webhook, "timeout", None, path, errors);
     if timeout > TIMEOUT_MAX {
-        let printed = duration::to_go(i64::try_from(timeout.as_nanos()).unwrap_or(i64::MAX));
+        let printed = orlop_duration::format_duration(timeout);
         errors.push(FieldError::invalid(&path.child("timeout"), printed, "must be > 0s and <= 30s"));
     }
     let authorized_ttl =
@@ -327,9 +326,9 @@ fn decode_duration(
     let path = path.child(field);
     let nanoseconds = match webhook.get(field) {
         None | Some(Value::Null) => 0,
-        Some(value) => match value.as_str().and_then(duration::parse_go) {
-            Some(nanoseconds) => nanoseconds,
-            None => {
+        Some(value) => match value.as_str().map(orlop_duration::parse) {
+            Some(Ok(nanoseconds)) => nanoseconds,
+            _ => {
                 errors.push(FieldError::invalid(
                     &path,
                     value.clone(),
@@ -348,7 +347,7 @@ fn decode_duration(
         (Ok(nanoseconds), _) => Duration::from_nanos(nanoseconds),
         (Err(_), default) => {
             let detail = if default.is_some() { "must be > 0s" } else { "must be > 0s and <= 30s" };
-            errors.push(FieldError::invalid(&path, duration::to_go(nanoseconds), detail));
+            errors.push(FieldError::invalid(&path, orlop_duration::format(nanoseconds), detail));
             Duration::ZERO
         }
     }

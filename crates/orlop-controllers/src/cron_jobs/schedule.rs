@@ -31,7 +31,7 @@ impl Schedule {
             other => other,
         };
         if let Some(every) = text.strip_prefix("@every ") {
-            let every = orlop_api::duration::parse_go(every.trim())?;
+            let every = orlop_duration::parse(every.trim()).ok()?;
             let seconds = (every / 1_000_000_000).max(1);
             return Some(Self::Every(SignedDuration::from_secs(seconds)));
         }

@@ -5,7 +5,6 @@ use k8s_openapi::{
     api::core::v1::Pod,
     jiff::{SignedDuration, Timestamp},
 };
-use orlop_api::duration;
 use serde_json::Value;
 
 use crate::workload::pods;
@@ -36,7 +35,7 @@ pub(super) struct Sample {
 impl Sample {
     /// Returns the sample of a PodMetrics; `None` if it has no valid one.
     pub(super) fn of(metrics: &Value) -> Option<Self> {
-        let window = duration::parse_go(metrics["window"].as_str()?)?;
+        let window = orlop_duration::parse(metrics["window"].as_str()?).ok()?;
         let at = metrics["timestamp"].as_str()?.parse().ok()?;
         Some(Self { at, window: SignedDuration::from_nanos(window) })
     }

@@ -468,8 +468,8 @@ impl Worker {
         let member = &mut self.members[index];
         let pod = format!("{}_{}({})", self.name, self.namespace, self.uid);
         let container = &member.spec.name;
-        let message =
-            format!("back-off {} restarting failed container={container} pod={pod}", go_duration(delay));
+        let delay = orlop_duration::format_duration(Duration::from_secs(delay));
+        let message = format!("back-off {delay} restarting failed container={container} pod={pod}");
         let waiting = Waiting { reason: "CrashLoopBackOff", message };
         if member.state.waiting.as_ref() != Some(&waiting) {
             let text = format!("Back-off restarting failed container {container} in pod {pod}");
@@ -702,14 +702,6 @@ fn next_sync(wake_at: Option<Instant>, refresh_at: &mut Instant, now: Instant) -
     wake_at.map_or(*refresh_at, |wake_at| wake_at.min(*refresh_at))
 }
 
-/// Formats seconds as Go does: 1m20s.
-fn go_duration(seconds: u64) -> String {
-    match (seconds / 60, seconds % 60) {
-        (0, seconds) => format!("{seconds}s"),
-        (minutes, seconds) => format!("{minutes}m{seconds}s"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -722,10 +714,5 @@ mod tests {
         let now = start + REFRESH + RETRY;
         assert_eq!(next_sync(None, &mut refresh_at, now), now + REFRESH);
         assert_eq!(next_sync(Some(now + RETRY), &mut refresh_at, now), now + RETRY);
-    }
-
-    #[test]
-    fn durations_are_written_as_go_does() {
-        assert_eq!([10, 80, 300].map(go_duration), ["10s", "1m20s", "5m0s"]);
     }
 }

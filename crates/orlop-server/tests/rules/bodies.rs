@@ -150,6 +150,11 @@ async fn query_numbers_and_times_parse_as_in_go() {
             "timeout=1d",
             r#"invalid timeout specified in the request URL - time: unknown unit "d" in duration "1d""#,
         ),
+        ("timeout=--1s", r#"invalid timeout specified in the request URL - time: invalid duration "--1s""#),
+        (
+            "timeout=9223372036s9223372036s",
+            r#"invalid timeout specified in the request URL - time: invalid duration "9223372036s9223372036s""#,
+        ),
     ] {
         refused(&chain, "GET", &format!("{MAPS}?{query}"), None, 400, message).await;
     }

@@ -7,7 +7,6 @@ use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use orlop_client::{Api, api::PostParams};
 
 use super::Administrator;
-use crate::duration;
 
 /// Tokens of service accounts.
 #[derive(Debug, clap::Args)]
@@ -33,7 +32,7 @@ struct Create {
     namespace: String,
 
     /// Lifetime of the token. The server may shorten it.
-    #[arg(long, default_value = "1h", value_parser = duration::parse, value_name = "TIME")]
+    #[arg(long, default_value = "1h", value_parser = orlop_duration::parse_unsigned, value_name = "TIME")]
     duration: Duration,
 
     /// Audiences of the token [default: the API server's].

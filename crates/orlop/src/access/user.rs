@@ -15,7 +15,6 @@ use orlop_server::auth::{certificate_request::ClientKey, signers::API_SERVER_CLI
 use serde_json::json;
 
 use super::{Administrator, to_yaml, write_or_print};
-use crate::duration;
 
 /// Limit on the wait for a certificate.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -51,7 +50,7 @@ struct Add {
     groups: Vec<String>,
 
     /// Lifetime of the certificate, a year at most.
-    #[arg(long, default_value = "8760h", value_parser = duration::parse, value_name = "TIME")]
+    #[arg(long, default_value = "8760h", value_parser = orlop_duration::parse_unsigned, value_name = "TIME")]
     expiration: Duration,
 
     /// File to write, mode 0600, instead of printing.

@@ -9,7 +9,7 @@ use orlop_net::Address;
 use prometheus_client::registry::Registry;
 
 use super::{client, register};
-use crate::{duration, shutdown};
+use crate::shutdown;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Run {
@@ -33,15 +33,15 @@ pub(super) struct Run {
     leader_election_namespace: String,
 
     /// Time after which a lease that is not renewed is free.
-    #[arg(long, default_value = "15s", value_parser = duration::parse, value_name = "TIME", help_heading = "Leader election")]
+    #[arg(long, default_value = "15s", value_parser = orlop_duration::parse_unsigned, value_name = "TIME", help_heading = "Leader election")]
     leader_election_lease_duration: Duration,
 
     /// Time after which a holder that cannot renew gives up.
-    #[arg(long, default_value = "10s", value_parser = duration::parse, value_name = "TIME", help_heading = "Leader election")]
+    #[arg(long, default_value = "10s", value_parser = orlop_duration::parse_unsigned, value_name = "TIME", help_heading = "Leader election")]
     leader_election_renew_deadline: Duration,
 
     /// Time between attempts to acquire or renew.
-    #[arg(long, default_value = "2s", value_parser = duration::parse, value_name = "TIME", help_heading = "Leader election")]
+    #[arg(long, default_value = "2s", value_parser = orlop_duration::parse_unsigned, value_name = "TIME", help_heading = "Leader election")]
     leader_election_retry_period: Duration,
 }
 

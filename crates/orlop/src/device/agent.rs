@@ -6,7 +6,7 @@ use clap::Args;
 use orlop_device::agent::{self, Fake, Nvml};
 
 use super::connect::ServerArguments;
-use crate::{duration, shutdown};
+use crate::shutdown;
 
 /// Register this machine's GPUs and update their conditions.
 ///
@@ -23,7 +23,7 @@ pub(crate) struct Agent {
     fake: Option<usize>,
 
     /// Polling interval of the driver. Errors that it reports are published at once.
-    #[arg(long, default_value = "5s", value_parser = duration::parse, value_name = "DURATION")]
+    #[arg(long, default_value = "5s", value_parser = orlop_duration::parse_unsigned, value_name = "DURATION")]
     period: Duration,
 
     #[command(flatten)]

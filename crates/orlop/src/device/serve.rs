@@ -15,7 +15,7 @@ use orlop_device::{
 use orlop_net::{ALPN_HTTP2, Address, ClientAuth, PemSource, TlsOptions};
 use orlop_store::Endpoint;
 
-use crate::{duration, private_key::refuse_if_public, shutdown};
+use crate::{private_key::refuse_if_public, shutdown};
 
 /// Serve the device API.
 ///
@@ -83,20 +83,20 @@ pub(crate) struct Serve {
     metrics_bind_address: String,
 
     /// Time that calls get to finish at shutdown.
-    #[arg(long, default_value = "25s", value_parser = duration::parse, value_name = "DURATION")]
+    #[arg(long, default_value = "25s", value_parser = orlop_duration::parse_unsigned, value_name = "DURATION")]
     shutdown_grace_period: Duration,
 
     /// Interval of storage health checks.
-    #[arg(long, default_value = "10s", value_parser = duration::parse, value_name = "DURATION")]
+    #[arg(long, default_value = "10s", value_parser = orlop_duration::parse_unsigned, value_name = "DURATION")]
     service_monitor_period: Duration,
 
     /// Interval of bookmarks for watches that ask for them.
-    #[arg(long, default_value = "60s", value_parser = duration::parse, value_name = "DURATION")]
+    #[arg(long, default_value = "60s", value_parser = orlop_duration::parse_unsigned, value_name = "DURATION")]
     bookmark_period: Duration,
 
     /// Retention of history, by which watches resume and lists are read at a resourceVersion. In memory at most
     /// about 2 MiB of it is retained, but always the last second.
-    #[arg(long, default_value = "5m", value_parser = duration::parse, value_name = "DURATION")]
+    #[arg(long, default_value = "5m", value_parser = orlop_duration::parse_unsigned, value_name = "DURATION")]
     history: Duration,
 }
 

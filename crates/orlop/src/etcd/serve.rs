@@ -10,7 +10,7 @@ use orlop_net::{
 };
 use orlop_store::{Config, Durability, Endpoint, Store};
 
-use crate::{duration, private_key::refuse_if_public, shutdown};
+use crate::{private_key::refuse_if_public, shutdown};
 
 /// Flags of `orlop etcd`, named as kine's where kine has the same.
 #[derive(Debug, Args)]
@@ -51,7 +51,7 @@ pub(crate) struct Serve {
     metrics_bind_address: Option<Address>,
 
     /// Interval of progress notifications to idle watches that asked for them.
-    #[arg(long, default_value = "5s", value_parser = duration::parse, value_name = "TIME")]
+    #[arg(long, default_value = "5s", value_parser = orlop_duration::parse_unsigned, value_name = "TIME")]
     watch_progress_notify_interval: Duration,
 
     /// etcd version to report. Clients decide by it which features to use.
@@ -59,7 +59,7 @@ pub(crate) struct Serve {
     emulated_etcd_version: String,
 
     /// Interval of automatic compaction; 0 leaves compaction to clients, as kube-apiserver does.
-    #[arg(long, default_value = "0", value_parser = duration::parse, value_name = "TIME", help_heading = "Limits")]
+    #[arg(long, default_value = "0", value_parser = orlop_duration::parse_unsigned, value_name = "TIME", help_heading = "Limits")]
     compact_interval: Duration,
 
     /// Revisions that automatic compaction always retains.

@@ -12,8 +12,6 @@ use orlop_audit::{
     policy,
 };
 
-use crate::duration;
-
 /// Policy file that stands for the built-in policy.
 const DEFAULT_POLICY: &str = "default";
 
@@ -65,7 +63,7 @@ pub(super) struct AuditOptions {
     audit_log_batch_max_size: Option<usize>,
 
     /// Time that an event waits for others of its batch in the log.
-    #[arg(long, default_value = "0", value_parser = duration::parse, value_name = "TIME")]
+    #[arg(long, default_value = "0", value_parser = orlop_duration::parse_unsigned, value_name = "TIME")]
     audit_log_batch_max_wait: Duration,
 
     /// Limit the rate of batches in the log.
@@ -103,7 +101,7 @@ pub(super) struct AuditOptions {
     audit_webhook_config_file: Option<PathBuf>,
 
     /// Time before the second attempt to post events.
-    #[arg(long, alias = "audit-webhook-batch-initial-backoff", default_value = "10s", value_parser = duration::parse, value_name = "TIME")]
+    #[arg(long, alias = "audit-webhook-batch-initial-backoff", default_value = "10s", value_parser = orlop_duration::parse_unsigned, value_name = "TIME")]
     audit_webhook_initial_backoff: Duration,
 
     /// Relation between requests and their events to the webhook, as --audit-log-mode.
@@ -119,7 +117,7 @@ pub(super) struct AuditOptions {
     audit_webhook_batch_max_size: usize,
 
     /// Time that an event waits for others of its batch.
-    #[arg(long, default_value = "30s", value_parser = duration::parse, value_name = "TIME")]
+    #[arg(long, default_value = "30s", value_parser = orlop_duration::parse_unsigned, value_name = "TIME")]
     audit_webhook_batch_max_wait: Duration,
 
     /// Limit the rate of batches.

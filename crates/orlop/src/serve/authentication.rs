@@ -28,7 +28,7 @@ use super::{
     identity::{FRONT_PROXY_CLIENT, Identity},
     trust::SharedTrust,
 };
-use crate::{duration, private_key::refuse_if_public};
+use crate::private_key::refuse_if_public;
 
 /// Limits of `--service-account-max-token-expiration`, as in Kubernetes.
 const MAX_EXPIRATION: std::ops::RangeInclusive<u64> = 3600..=1 << 32;
@@ -85,7 +85,7 @@ pub(super) struct AuthenticationFlags {
     service_account_jwks_uri: Option<String>,
 
     /// Longest lifetime of a service account token, at least an hour.
-    #[arg(long, value_parser = duration::parse, value_name = "TIME")]
+    #[arg(long, value_parser = orlop_duration::parse_unsigned, value_name = "TIME")]
     service_account_max_token_expiration: Option<Duration>,
 
     /// Let tokens of pods live for a year where their clients may not renew them.
@@ -105,7 +105,7 @@ pub(super) struct AuthenticationFlags {
     authentication_token_webhook_version: String,
 
     /// Time for which the webhook's answers are cached.
-    #[arg(long, default_value = "2m", value_parser = duration::parse, value_name = "TIME")]
+    #[arg(long, default_value = "2m", value_parser = orlop_duration::parse_unsigned, value_name = "TIME")]
     authentication_token_webhook_cache_ttl: Duration,
 
     #[command(flatten)]

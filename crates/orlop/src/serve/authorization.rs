@@ -16,8 +16,6 @@ use orlop_server::{
     cluster::Cluster,
 };
 
-use crate::duration;
-
 /// Interval at which the configuration file is looked at.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(2);
 /// Limit on one call of the webhook of `--authorization-mode`, as in Kubernetes.
@@ -54,11 +52,11 @@ pub(super) struct AuthorizationOptions {
     authorization_webhook_version: Option<String>,
 
     /// Time for which requests that the webhook allowed are cached [default: 5m].
-    #[arg(long, value_parser = duration::parse, value_name = "TIME")]
+    #[arg(long, value_parser = orlop_duration::parse_unsigned, value_name = "TIME")]
     authorization_webhook_cache_authorized_ttl: Option<Duration>,
 
     /// Time for which requests that the webhook did not allow are cached [default: 30s].
-    #[arg(long, value_parser = duration::parse, value_name = "TIME")]
+    #[arg(long, value_parser = orlop_duration::parse_unsigned, value_name = "TIME")]
     authorization_webhook_cache_unauthorized_ttl: Option<Duration>,
 }
 
