@@ -26,11 +26,8 @@ use crate::{
     chain::Chain,
     cluster::Cluster,
     definition_controllers::request,
-    endpoints::{
-        create,
-        patch::{self, APPLY},
-    },
-    http::query::Query,
+    endpoints::{create, patch},
+    http::{negotiation::APPLY, query::Query},
     object::now,
     registry::Found,
     request::{Subresource, Verb},

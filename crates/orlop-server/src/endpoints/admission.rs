@@ -22,9 +22,6 @@ use crate::{
 /// Runs the mutating pass, then restores the invariants of the object's schema.
 pub(super) async fn mutate(request: &Request, object: &mut Value, old: Option<&Value>) -> Result<(), Status> {
     let operation = if old.is_none() { Operation::Create } else { Operation::Update };
-    if operation == Operation::Create {
-        preconditions::provision_namespace(request).await?;
-    }
     if !is_handled(request, Phase::Mutating, operation) {
         return Ok(());
     }

@@ -1,7 +1,10 @@
 //! Create.
 
 use http::Response;
-use orlop_api::{object_meta, schema, status::Status};
+use orlop_api::{
+    object_meta, schema,
+    status::{Reason, Status},
+};
 use orlop_store::{Compare, Comparison, KeyRange, LeaseId, Op, Put, Read, Revision, Target, Txn};
 use serde_json::{Value, json};
 
@@ -98,9 +101,31 @@ async fn admit(request: &Request, mut object: Value, manager: Option<&str>) -> R
     if let Some(manager) = manager {
         object = record_manager(request, object, manager);
     }
+    provision_namespace(request).await?;
     admission::mutate(request, &mut object, None).await?;
     escalation::check(request, &object, None).await?;
     Ok(object)
+}
+
+/// Creates the namespace of a new object if it is missing (NamespaceAutoProvision).
+async fn provision_namespace(request: &Request) -> Result<(), Status> {
+    let (cluster, namespace) = (&request.cluster, &request.attributes.namespace);
+    if !request.kind.namespaced || !cluster.admission().server_plugins().namespace_auto_provision {
+        return Ok(());
+    }
+    let Some(kind) = cluster.objects.registry.kinds().get("", "v1", "namespaces").cloned() else {
+        return Ok(());
+    };
+    if cluster.objects.find(&kind, "", namespace).await?.is_some() {
+        return Ok(());
+    }
+    let attributes = request.attributes.for_object(kind.group_resource(), "v1", "", "");
+    let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+    let nested = request.nested(kind, attributes);
+    match Box::pin(create_object(&nested, object, &WriteOptions::default(), Some("kube-apiserver"))).await {
+        Err(status) if status.reason != Reason::AlreadyExists => Err(status),
+        _ => Ok(()),
+    }
 }
 
 /// Records the manager of all fields of a new object.

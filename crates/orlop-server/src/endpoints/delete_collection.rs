@@ -11,8 +11,8 @@ use orlop_api::status::Status;
 use super::{
     Request,
     delete::{DeleteOptions, delete_named},
-    list::Listing,
     list_stream::{ListPages, PageSource, respond},
+    listing::Listing,
 };
 use crate::http::body::Body;
 

@@ -17,7 +17,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{Request, list::Listing, list_encoder::ListEncoder, unreadable};
+use super::{Request, list_encoder::ListEncoder, listing::Listing, unreadable};
 use crate::{
     http::{
         body::{Aborted, Body},

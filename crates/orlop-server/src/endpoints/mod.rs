@@ -24,6 +24,7 @@ mod isolation;
 pub(crate) mod list;
 mod list_encoder;
 mod list_stream;
+mod listing;
 pub(crate) mod metrics;
 pub(crate) mod offload;
 pub(crate) mod openapi;

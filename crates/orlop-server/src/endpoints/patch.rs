@@ -25,14 +25,16 @@ use super::{
 };
 use crate::object::metadata_mut;
 use crate::{
-    http::{body::Body, negotiation::content_type},
+    http::{
+        body::Body,
+        negotiation::{APPLY, content_type},
+    },
     request::options::WriteOptions,
 };
 
 const JSON: &str = "application/json-patch+json";
 const MERGE: &str = "application/merge-patch+json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
-pub(crate) const APPLY: &str = "application/apply-patch+yaml";
 
 pub(crate) async fn patch(request: &Request) -> Result<Response<Body>, Status> {
     let media_type = content_type(&request.headers);

@@ -1,17 +1,13 @@
 //! Preconditions of writes. Each contributes compares and operations to the transaction of the write.
 
 use orlop_admission::Operation;
-use orlop_api::{
-    object_meta,
-    status::{Reason, Status},
-};
+use orlop_api::{object_meta, status::Status};
 use orlop_store::Op;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{Request, create::create_object};
+use super::Request;
 use crate::{
     definitions,
-    request::options::WriteOptions,
     storage::{Contribution, allocation, namespace},
 };
 
@@ -123,27 +119,6 @@ pub(super) async fn check(request: &Request, name: &str) -> Result<(), Status> {
         return Ok(());
     }
     namespace::read(objects, kind, &request.attributes.namespace, name).await.map(drop)
-}
-
-/// Creates the namespace of a new object if it is missing (NamespaceAutoProvision).
-pub(super) async fn provision_namespace(request: &Request) -> Result<(), Status> {
-    let (cluster, namespace) = (&request.cluster, &request.attributes.namespace);
-    if !request.kind.namespaced || !cluster.admission().server_plugins().namespace_auto_provision {
-        return Ok(());
-    }
-    let Some(kind) = cluster.objects.registry.kinds().get("", "v1", "namespaces").cloned() else {
-        return Ok(());
-    };
-    if cluster.objects.find(&kind, "", namespace).await?.is_some() {
-        return Ok(());
-    }
-    let attributes = request.attributes.for_object(kind.group_resource(), "v1", "", "");
-    let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
-    let nested = request.nested(kind, attributes);
-    match Box::pin(create_object(&nested, object, &WriteOptions::default(), Some("kube-apiserver"))).await {
-        Err(status) if status.reason != Reason::AlreadyExists => Err(status),
-        _ => Ok(()),
-    }
 }
 
 /// Checks early that the namespace of a new object exists and is not terminating. One that was active when it was last

@@ -9,9 +9,9 @@ use orlop_api::{
 };
 use serde_json::Value;
 
-use super::{Request, patch};
+use super::Request;
 use crate::{
-    http::negotiation::content_type,
+    http::negotiation::{APPLY, content_type},
     object::{metadata_mut, now},
     registry::{Encoded, Kind},
 };
@@ -52,7 +52,7 @@ pub(crate) fn deduplicate_owners(request: &Request, object: &mut Value, when: &s
 pub(super) async fn encode(request: &Request, object: &mut Value) -> Result<Encoded, Status> {
     let encoded = request.kind.write(object).await?;
     let limit = request.cluster.objects.store.limits().value_bytes;
-    if encoded.bytes.len() <= limit || content_type(&request.headers) == patch::APPLY {
+    if encoded.bytes.len() <= limit || content_type(&request.headers) == APPLY {
         return Ok(encoded);
     }
     entries::remove_from(object);

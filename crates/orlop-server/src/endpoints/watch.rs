@@ -13,7 +13,7 @@ use rand::Rng;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 
-use super::{Request, answer, list};
+use super::{Request, answer, listing};
 use crate::{
     http::{
         body::Body,
@@ -59,7 +59,7 @@ pub(super) async fn watch(request: Request) -> Result<Response<Body>, Status> {
         &attributes.name,
         &request.query,
     )
-    .map_err(|refused| list::refused_selection(&request.query, true, refused))?;
+    .map_err(|refused| listing::refused_selection(&request.query, true, refused))?;
     let start = start(&request).await?;
     let timeout = match request.query.number("timeoutSeconds")? {
         Some(seconds) if seconds > 0 => Duration::from_secs(seconds as u64),

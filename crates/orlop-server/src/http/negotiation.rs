@@ -10,6 +10,9 @@ pub const MEDIA_TYPES: &[&str] = &["application/json", "application/yaml", proto
 pub const JSON_STREAM: &str = "application/json;stream=watch";
 pub const PROTOBUF_STREAM: &str = "application/vnd.kubernetes.protobuf;stream=watch";
 
+/// Media type of server-side apply.
+pub const APPLY: &str = "application/apply-patch+yaml";
+
 /// Representations that an endpoint offers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offers {

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     SpecVersion,
-    schemas::{META, kind_extension, reference},
+    references::{META, kind_extension, reference},
 };
 use crate::registry::Kind;
 

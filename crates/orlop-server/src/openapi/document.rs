@@ -12,11 +12,7 @@ use orlop_aggregator::open_api::Spec;
 use orlop_api::{group_version::GroupVersion, protobuf::openapi as protobuf, schema::builtin::type_named};
 use serde_json::{Map, Value, json};
 
-use super::{
-    SpecVersion, descriptions, paths,
-    schemas::{Definition, META},
-    v2, v3,
-};
+use super::{SpecVersion, descriptions, paths, references::META, schemas::Definition, v2, v3};
 use crate::{registry::Kind, version};
 
 /// Types that operations of every kind refer to.

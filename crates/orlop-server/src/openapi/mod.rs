@@ -9,6 +9,7 @@ mod descriptions;
 pub(crate) mod document;
 mod parameters;
 mod paths;
+mod references;
 mod schemas;
 mod v2;
 mod v3;

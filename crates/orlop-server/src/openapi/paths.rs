@@ -6,7 +6,8 @@ use serde_json::{Map, Value, json};
 use super::{
     descriptions::Descriptions,
     parameters::{self, CONNECT, DELETE, LIST, LOG, PATCH, Parameter, WRITE},
-    schemas::{Definition, META, kind_extension},
+    references::{META, kind_extension},
+    schemas::Definition,
 };
 use crate::registry::{Kind, Subresource};
 

@@ -11,10 +11,12 @@ use orlop_api::{
 use serde_json::{Map, Value, json};
 use std::{collections::HashMap, sync::LazyLock};
 
-use super::{SpecVersion, custom, descriptions::Descriptions};
+use super::{
+    SpecVersion, custom,
+    descriptions::Descriptions,
+    references::{META, kind_extension, reference},
+};
 use crate::registry::{Kind, KindSchema};
-
-pub(super) const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 
 /// A schema of a document.
 #[derive(Clone, Copy, Debug)]
@@ -224,14 +226,6 @@ fn shape(json_type: &str, spec_version: SpecVersion) -> Map<String, Value> {
             None => json!({"type": scalar}),
         },
     })
-}
-
-pub(super) fn reference(name: &str, spec_version: SpecVersion) -> Value {
-    json!({"$ref": format!("{}{name}", spec_version.prefix())})
-}
-
-pub(super) fn kind_extension(gvk: &GroupVersionKind) -> Value {
-    json!({"group": gvk.group, "kind": gvk.kind, "version": gvk.version})
 }
 
 /// Returns the group, version and kind of built-in types that have them.

@@ -6,7 +6,7 @@ use super::{
     SpecVersion,
     parameters::Parameter,
     paths::{self, Body, Content, Operation},
-    schemas::{META, reference},
+    references::{META, reference},
 };
 use crate::http::negotiation::{JSON_STREAM, PROTOBUF_STREAM};
 

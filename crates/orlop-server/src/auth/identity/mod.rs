@@ -6,11 +6,13 @@
 //! a compare-and-swap; every later start reads it.
 
 mod cluster_key;
+mod rotated;
 mod rotation;
 mod secrets;
 
 pub use cluster_key::ClusterKey;
-pub use rotation::{Rotated, Rotation, Step};
+pub use rotated::Rotated;
+pub use rotation::{Rotation, Step};
 pub use secrets::{ClusterSecrets, follow, has_secrets, load_or_create, rotate};
 
 use std::{io, path::PathBuf};

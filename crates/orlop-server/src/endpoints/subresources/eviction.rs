@@ -12,7 +12,7 @@ use orlop_api::{
 use serde_json::{Value, json};
 
 use crate::{
-    endpoints::{Request, admission, answer, decoder, delete, list, update},
+    endpoints::{Request, admission, answer, decoder, delete, listing, update},
     http::body::Body,
     object::{is_terminating, now},
     request::{Attributes, Subresource, options::WriteOptions},
@@ -73,7 +73,7 @@ async fn consume_budget(request: &Request, pod: &Value, dry_run: bool) -> Result
         subresource,
         ..request.attributes.for_object(kind.group_resource(), "v1", &request.attributes.namespace, name)
     };
-    let (_, budgets) = list::select(&request.nested(kind.clone(), attributes("", None))).await?;
+    let (_, budgets) = listing::select(&request.nested(kind.clone(), attributes("", None))).await?;
     let budgets: Vec<Value> = budgets.into_iter().filter(|budget| covers(budget, pod)).collect();
     let budget = match budgets.as_slice() {
         [] => return Ok(()),
