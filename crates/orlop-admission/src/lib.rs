@@ -8,6 +8,7 @@
 //! webhook        mutating and validating webhooks
 //! configuration  the AdmissionConfiguration file
 //! policy         ValidatingAdmissionPolicy and MutatingAdmissionPolicy
+//! metrics        metrics of plugins, webhooks, policies and the chain
 //! plugins        built-in plugins, a file each
 //! chain          all plugins in order: selection, the mutating and the validating pass, reinvocation
 //! ```

@@ -10,13 +10,14 @@
 //! lookup                       objects that credentials depend on
 //! authenticator, authorizer    the interfaces, and their unions
 //! tokens, issuer               static tokens, service account tokens
-//! certificate_request, pki,    signing of requests; the cluster's CA and what it issues; what Kubernetes' signers sign
-//!   signers
+//! certificate_request          signing of requests
+//! pki, signers                 the cluster's CA and what it issues; what Kubernetes' signers sign
 //! kubeconfig                   client configuration
 //! webhook                      clients of webhooks and issuers
 //! rbac, node                   authorizers over roles and bindings, and over what is on a node
 //! authorization                webhooks, and the configuration of a chain of authorizers
 //! authentication               authenticators, a file each, and the one of requests
+//! authentication_info          what extension API servers need to authenticate requests
 //! ```
 //!
 //! Nothing here knows the store: what needs objects takes a lookup.

@@ -8,10 +8,10 @@ use std::{
 
 use async_trait::async_trait;
 use orlop_admission::{
-    Admission, AdmissionMetrics, AdmissionRequest, Operation, Reinvocation,
+    Admission, AdmissionRequest, Operation, Reinvocation,
     listers::{Listers, Resource, Snapshot},
     matching::{Equivalent, ObjectInterfaces},
-    policy::validating::ValidatingAdmissionPolicy,
+    policy::{PolicyMetrics, validating::ValidatingAdmissionPolicy},
 };
 use orlop_api::{
     group_version::{GroupVersionKind, GroupVersionResource},
@@ -47,7 +47,7 @@ async fn policy_cost(expressions: &[&str], time: Duration) -> anyhow::Result<f64
         listers,
         Arc::new(NoKinds),
         UnionAuthorizer::default(),
-        &AdmissionMetrics::default(),
+        PolicyMetrics::default(),
     );
     let attributes = Attributes {
         user: Arc::new(UserInfo::authenticated("bench", [])),

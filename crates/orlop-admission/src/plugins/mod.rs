@@ -103,6 +103,7 @@ pub(crate) fn build(
     let authorizer = || initializer.authorizer.clone();
     let objects = || initializer.objects.clone();
     let metrics = &initializer.metrics;
+    let policies = || metrics.policies.clone();
     let configuration = initializer.settings.configuration(name);
     let refuse = |why: String| ConfigurationError { plugin: name, why };
     let plugin: Arc<dyn Admission> = match name {
@@ -147,10 +148,10 @@ pub(crate) fn build(
             Arc::new(default_toleration_seconds::DefaultTolerationSeconds::new(&initializer.settings))
         }
         "MutatingAdmissionPolicy" => {
-            Arc::new(MutatingAdmissionPolicy::new(listers(), objects(), authorizer(), metrics))
+            Arc::new(MutatingAdmissionPolicy::new(listers(), objects(), authorizer(), policies()))
         }
         "ValidatingAdmissionPolicy" => {
-            Arc::new(ValidatingAdmissionPolicy::new(listers(), objects(), authorizer(), metrics))
+            Arc::new(ValidatingAdmissionPolicy::new(listers(), objects(), authorizer(), policies()))
         }
         "MutatingAdmissionWebhook" => {
             let clients = initializer.webhook_clients.clone();

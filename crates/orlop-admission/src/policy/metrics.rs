@@ -64,7 +64,7 @@ impl Checked<'_> {
 
 /// Counts and durations of policies' expressions.
 #[derive(Clone, Debug)]
-pub(crate) struct PolicyMetrics {
+pub struct PolicyMetrics {
     validations: Family<Labels<4>, Counter>,
     validation_durations: Durations<Labels<4>>,
     mutations: Family<Labels<3>, Counter>,

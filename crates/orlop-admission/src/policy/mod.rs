@@ -27,7 +27,7 @@ mod request;
 mod source;
 pub mod validating;
 
-pub(crate) use metrics::PolicyMetrics;
+pub use metrics::PolicyMetrics;
 
 /// Invocations after which a request lets others of its thread be served.
 const INVOCATIONS_PER_TURN: usize = 8;

@@ -19,12 +19,12 @@ use super::{
     definition::FailurePolicy,
     dispatch::{Invocation, PolicyError, invocations},
     expression::Stop,
-    metrics::{Checked, PolicyErrorType},
+    metrics::{Checked, PolicyErrorType, PolicyMetrics},
     request::{Context, Interfaces, is_exempt},
     source::Source,
 };
 use crate::{
-    Admission, AdmissionMetrics, AdmissionRequest, Operation, Phase,
+    Admission, AdmissionRequest, Operation, Phase,
     listers::{Listers, Resource},
     matching::{ConditionsOutcome, ObjectInterfaces, Variables},
 };
@@ -47,10 +47,10 @@ impl MutatingAdmissionPolicy {
         listers: Arc<dyn Listers>,
         objects: Arc<dyn ObjectInterfaces>,
         authorizer: UnionAuthorizer,
-        metrics: &AdmissionMetrics,
+        metrics: PolicyMetrics,
     ) -> Self {
         let source = Source::new(POLICIES, BINDINGS, Mutator::compile);
-        Self { source, interfaces: Interfaces::new(listers, objects, authorizer, metrics.policies.clone()) }
+        Self { source, interfaces: Interfaces::new(listers, objects, authorizer, metrics) }
     }
 }
 

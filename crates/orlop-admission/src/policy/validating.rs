@@ -24,7 +24,7 @@ use super::{
     source::Source,
 };
 use crate::{
-    Admission, AdmissionMetrics, AdmissionRequest, Operation, Phase,
+    Admission, AdmissionRequest, Operation, Phase,
     listers::{Listers, Resource},
     matching::{ConditionsOutcome, ObjectInterfaces, Variables},
 };
@@ -51,10 +51,10 @@ impl ValidatingAdmissionPolicy {
         listers: Arc<dyn Listers>,
         objects: Arc<dyn ObjectInterfaces>,
         authorizer: UnionAuthorizer,
-        metrics: &AdmissionMetrics,
+        metrics: PolicyMetrics,
     ) -> Self {
         let source = Source::new(POLICIES, BINDINGS, Validator::compile);
-        Self { source, interfaces: Interfaces::new(listers, objects, authorizer, metrics.policies.clone()) }
+        Self { source, interfaces: Interfaces::new(listers, objects, authorizer, metrics) }
     }
 }
 
