@@ -19,7 +19,7 @@ use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use http_body_util::BodyExt;
 use serde_json::json;
-use tokio::task::JoinSet;
+use tokio::{sync::mpsc, task::JoinSet};
 
 use crate::{
     api::{CONFIG_MAPS, Server},
@@ -33,13 +33,19 @@ const POLITE_USER: &str = "polite";
 const FLOODING_USER: &str = "flooding";
 /// The object that the polite client reads and writes.
 const POLITE: &str = "/api/v1/namespaces/default/configmaps/polite";
+/// A list of it alone.
+const POLITE_LIST: &str = "/api/v1/namespaces/default/configmaps?fieldSelector=metadata.name%3Dpolite";
 /// The collection of the flood.
 const NAMESPACES: &str = "/api/v1/namespaces";
 const FLOODED: &str = "/api/v1/namespaces/flooded/configmaps";
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 /// Time between two requests of the polite client.
 const PACE: Duration = Duration::from_millis(2);
-/// Time for a flood to begin.
+/// Alone and beside a flood in turns, so that a slow moment of the machine meets both.
+const ROUNDS: u32 = 4;
+/// Time in which the watch hears of a change.
+const EVENT_DEADLINE: Duration = Duration::from_secs(60);
+/// Time for a flood to begin, and to end.
 const WARM_UP: Duration = Duration::from_secs(1);
 /// Clients of a flood, and their connections.
 const FLOODING_CLIENTS: usize = 64;
@@ -104,49 +110,57 @@ pub(crate) async fn run(
 }
 
 async fn measure(report: &mut Report, server: &str, kubeconfig: &Path, plan: &Plan) -> anyhow::Result<()> {
-    let client = prepare(kubeconfig, plan.objects).await?;
-    let alone = Polite::measure(&client, plan.time).await?;
-    for (what, measured) in [("reads", &alone.reads), ("writes", &alone.writes)] {
-        let name = format!("fairness: {server}: polite {what} alone, p99");
-        report.alone(name, "ms", measured.quantile_ms(0.99));
-    }
-    for flood in &plan.floods {
-        let time = WARM_UP + plan.time + WARM_UP;
-        // Killed with this future, should the measurement fail.
-        let flooding = least_priority()?
-            .arg("flood")
-            .arg(kubeconfig)
-            .arg(flood.name())
-            .args(["--seconds", &time.as_secs_f64().to_string()])
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .context("cannot start the flood")?;
-        tokio::time::sleep(WARM_UP).await;
-        let beside = Polite::measure(&client, plan.time).await?;
-        let counts = String::from_utf8(flooding.wait_with_output().await?.stdout)?;
+    prepare(kubeconfig, plan.objects).await?;
+    let mut polite = Polite::connect(kubeconfig).await?;
+    for &flood in &plan.floods {
+        let slice = plan.time / ROUNDS;
+        let (mut alone, mut beside) = (Samples::default(), Samples::default());
+        let (mut answered, mut rejected) = (0.0, 0.0);
+        for _ in 0..ROUNDS {
+            polite.sample(slice, &mut alone).await?;
+            let time = WARM_UP + slice + WARM_UP;
+            // Killed with this future, should the measurement fail.
+            let flooding = least_priority()?
+                .arg("flood")
+                .arg(kubeconfig)
+                .arg(flood.name())
+                .args(["--seconds", &time.as_secs_f64().to_string()])
+                .stdout(Stdio::piped())
+                .kill_on_drop(true)
+                .spawn()
+                .context("cannot start the flood")?;
+            tokio::time::sleep(WARM_UP).await;
+            polite.sample(slice, &mut beside).await?;
+            let counts = String::from_utf8(flooding.wait_with_output().await?.stdout)?;
+            let mut counts = counts.split_whitespace().map(|count| count.parse().unwrap_or(f64::NAN));
+            answered += counts.next().unwrap_or(f64::NAN) / time.as_secs_f64();
+            rejected += counts.next().unwrap_or(f64::NAN) / time.as_secs_f64();
+            tokio::time::sleep(WARM_UP).await;
+        }
         let flood = flood.name();
-        let pairs = [("reads", &alone.reads, &beside.reads), ("writes", &alone.writes, &beside.writes)];
-        for (what, alone, beside) in pairs {
-            let name = format!("fairness: {server}: polite {what} beside {flood}, p99");
-            let (value, peer) = (beside.quantile_ms(0.99), alone.quantile_ms(0.99));
-            report.beside(name, "ms", Better::Lower, value, "the same alone", peer);
-            if beside.errors > 0 {
-                let name = format!("fairness: {server}: polite {what} beside {flood}, errors");
-                report.alone(name, "", beside.errors as f64);
+        let errors = beside.errors;
+        for ((what, alone), (_, beside)) in
+            alone.measured(plan.time).into_iter().zip(beside.measured(plan.time))
+        {
+            for (quantile, of) in [("p50", 0.5), ("p99", 0.99)] {
+                let name = format!("fairness: {server}: polite {what} beside {flood}, {quantile}");
+                let (value, peer) = (beside.quantile_ms(of), alone.quantile_ms(of));
+                report.beside(name, "ms", Better::Lower, value, "the same alone", peer);
             }
         }
-        for (what, count) in ["answered", "rejected"].iter().zip(counts.split_whitespace()) {
-            let count: f64 = count.parse().unwrap_or(f64::NAN);
+        if errors > 0 {
+            report.alone(format!("fairness: {server}: polite beside {flood}, errors"), "", errors as f64);
+        }
+        for (what, rate) in [("answered", answered), ("rejected", rejected)] {
             let name = format!("fairness: {server}: flood of {flood} {what}");
-            report.alone(name, "1/s", count / time.as_secs_f64());
+            report.alone(name, "1/s", rate / f64::from(ROUNDS));
         }
     }
     Ok(())
 }
 
-/// Lets every user do everything, and creates the objects. Returns the polite client.
-async fn prepare(kubeconfig: &Path, objects: usize) -> anyhow::Result<Client> {
+/// Lets every user do everything, and creates the objects.
+async fn prepare(kubeconfig: &Path, objects: usize) -> anyhow::Result<()> {
     let admin = Client::connect(kubeconfig, 4).await?;
     let created = |code: u16| code == 201 || code == 409;
     let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
@@ -166,7 +180,7 @@ async fn prepare(kubeconfig: &Path, objects: usize) -> anyhow::Result<Client> {
         }
     });
     stream::iter(creates).buffer_unordered(FLOODING_CLIENTS).try_collect::<Vec<()>>().await?;
-    Ok(Client::connect(kubeconfig, 1).await?.impersonating(POLITE_USER))
+    Ok(())
 }
 
 fn config_map(name: &str) -> serde_json::Value {
@@ -174,39 +188,104 @@ fn config_map(name: &str) -> serde_json::Value {
         "data": {"value": "x".repeat(VALUE_BYTES)}})
 }
 
-/// A client that reads and writes one small object, at a steady pace.
+/// A client that reads, writes, lists and watches one small object, at a steady pace.
 struct Polite {
-    reads: Measured,
-    writes: Measured,
+    client: Client,
+    /// Resource versions of the object, as the watch hears of them.
+    events: mpsc::UnboundedReceiver<(String, Instant)>,
+    writes: u64,
+}
+
+/// Latencies of a polite client's requests, and of its changes until its watch hears of them.
+#[derive(Default)]
+struct Samples {
+    reads: Vec<Duration>,
+    writes: Vec<Duration>,
+    lists: Vec<Duration>,
+    events: Vec<Duration>,
+    errors: usize,
+}
+
+impl Samples {
+    fn measured(self, time: Duration) -> [(&'static str, Measured); 4] {
+        let measured = |latencies| Measured::new(latencies, 0, time);
+        [
+            ("reads", measured(self.reads)),
+            ("writes", measured(self.writes)),
+            ("lists", measured(self.lists)),
+            ("watch events", measured(self.events)),
+        ]
+    }
 }
 
 impl Polite {
-    async fn measure(client: &Client, time: Duration) -> anyhow::Result<Self> {
-        let started = Instant::now();
-        let mut reads = (Vec::new(), 0);
-        let mut writes = (Vec::new(), 0);
-        let object = config_map("polite");
-        while started.elapsed() < time {
-            let begun = Instant::now();
-            match client.get(POLITE).await {
-                Ok((200, _)) => reads.0.push(begun.elapsed()),
-                _ => reads.1 += 1,
+    /// Connects, and starts to watch.
+    async fn connect(kubeconfig: &Path) -> anyhow::Result<Self> {
+        let client = Client::connect(kubeconfig, 1).await?.impersonating(POLITE_USER);
+        let mut body = client.open(&format!("{POLITE_LIST}&watch=1")).await?.into_body();
+        let (sender, events) = mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            let mut received = Vec::new();
+            while let Some(Ok(frame)) = body.frame().await {
+                let Ok(data) = frame.into_data() else { continue };
+                received.extend_from_slice(&data);
+                while let Some(end) = received.iter().position(|byte| *byte == b'\n') {
+                    let line: Vec<u8> = received.drain(..=end).collect();
+                    let version = resource_version(line.as_slice(), "/object/metadata/resourceVersion");
+                    if sender.send((version, Instant::now())).is_err() {
+                        return;
+                    }
+                }
             }
-            tokio::time::sleep(PACE).await;
+        });
+        Ok(Self { client, events, writes: 0 })
+    }
+
+    /// Takes samples for a while.
+    async fn sample(&mut self, time: Duration, samples: &mut Samples) -> anyhow::Result<()> {
+        let started = Instant::now();
+        while started.elapsed() < time {
+            for (path, latencies) in [(POLITE, &mut samples.reads), (POLITE_LIST, &mut samples.lists)] {
+                let begun = Instant::now();
+                match self.client.get(path).await {
+                    Ok((200, _)) => latencies.push(begun.elapsed()),
+                    _ => samples.errors += 1,
+                }
+                tokio::time::sleep(PACE).await;
+            }
+            self.writes += 1;
+            let mut object = config_map("polite");
+            // An update that changes nothing would not be written.
+            object["data"]["write"] = self.writes.to_string().into();
             let begun = Instant::now();
-            match client.put(POLITE, &object).await {
-                Ok((200, _)) => writes.0.push(begun.elapsed()),
-                _ => writes.1 += 1,
+            match self.client.put(POLITE, &object).await {
+                Ok((200, body)) => {
+                    samples.writes.push(begun.elapsed());
+                    let version = resource_version(&body, "/metadata/resourceVersion");
+                    let heard = tokio::time::timeout(EVENT_DEADLINE, self.heard(&version)).await;
+                    samples.events.push(heard.context("the watch does not hear of a change")?? - begun);
+                }
+                _ => samples.errors += 1,
             }
             tokio::time::sleep(PACE).await;
         }
-        ensure!(!reads.0.is_empty() && !writes.0.is_empty(), "the polite client got no answer");
-        let took = started.elapsed();
-        Ok(Self {
-            reads: Measured::new(reads.0, reads.1, took),
-            writes: Measured::new(writes.0, writes.1, took),
-        })
+        Ok(())
     }
+
+    /// Waits until the watch hears of a change.
+    async fn heard(&mut self, version: &str) -> anyhow::Result<Instant> {
+        loop {
+            let (heard, at) = self.events.recv().await.context("the watch has ended")?;
+            if heard == version {
+                return Ok(at);
+            }
+        }
+    }
+}
+
+fn resource_version(object: &[u8], pointer: &str) -> String {
+    let value: serde_json::Value = serde_json::from_slice(object).unwrap_or_default();
+    value.pointer(pointer).and_then(serde_json::Value::as_str).unwrap_or_default().to_owned()
 }
 
 /// Floods a server for a while. Prints the numbers of requests that were answered and rejected.
