@@ -18,6 +18,15 @@ pub struct Commit {
     pub events: Vec<Event>,
 }
 
+impl Commit {
+    /// Estimates the memory of the commit. The allocations of an event cost as much again as a small value.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        const ALLOCATIONS: usize = 192;
+        let event_bytes = size_of::<Event>() + ALLOCATIONS;
+        self.events.iter().map(|event| event.kv.key.len() + event.kv.value.len() + event_bytes).sum()
+    }
+}
+
 /// One key written or deleted.
 #[derive(Debug)]
 pub struct Event {

@@ -11,9 +11,11 @@ use tokio_postgres::types::ToSql;
 use super::{
     connection::Session,
     db_error::DbError,
+    extent::{Extent, check, limit},
     history,
-    read::{Extent, META_COLUMNS, add_values, check, limit, live, within_range},
+    live::{META_COLUMNS, live, within_range},
     rows::{self, Arena, column},
+    values::add_values,
 };
 use crate::{
     Filter, KeyRange, KeyValue, Limits, Read, ReadResult, Requirement, Revision, Select, engine::Bounds,

@@ -5,7 +5,7 @@
 //! versions (`Event::superseded_history_row`): a walk begins at the key's first history row that was superseded after the
 //! revision, or else at the live version.
 
-use super::read::{META_COLUMNS, within_range};
+use super::live::{META_COLUMNS, within_range};
 use crate::KeyRange;
 
 /// Condition on live rows: the key existed at revision `$3` and since.

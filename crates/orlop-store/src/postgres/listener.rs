@@ -19,7 +19,7 @@ use tokio_postgres::{AsyncMessage, Client};
 use super::{
     connection::{Backoff, Connector, Driver},
     db_error::DbError,
-    schema::lock_key,
+    lock_key::lock_key,
     speculation::Listeners,
 };
 

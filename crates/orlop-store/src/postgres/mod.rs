@@ -8,9 +8,12 @@ mod compact;
 mod connection;
 mod connection_string;
 mod db_error;
+mod extent;
 mod filter;
 mod history;
 mod listener;
+mod live;
+mod lock_key;
 mod pool;
 mod read;
 mod requirements;
@@ -22,6 +25,7 @@ mod speculation;
 mod tail;
 mod tls;
 mod value_cache;
+mod values;
 mod view;
 mod writer;
 
@@ -39,6 +43,7 @@ use bytes::Bytes;
 use self::{
     connection::{Connector, Session},
     db_error::DbError,
+    extent::Extent,
     listener::Listener,
     pool::Pool,
     rows::column,
@@ -161,13 +166,13 @@ impl Engine for Postgres {
             // If nothing was written since, live rows answer, which is one index scan instead of two.
             if read.filter.is_empty() && read.revision == Some(self.newest.load(Ordering::Relaxed)) {
                 let live = Read { revision: None, ..read.clone() };
-                let result = read::read(&session, &self.limits, &live, read::Extent::Page { bytes }).await?;
+                let result = read::read(&session, &self.limits, &live, Extent::Page { bytes }).await?;
                 self.newest.fetch_max(result.revision, Ordering::Relaxed);
                 if read.revision == Some(result.revision) {
                     return Ok(result);
                 }
             }
-            let result = read::read(&session, &self.limits, read, read::Extent::Page { bytes }).await?;
+            let result = read::read(&session, &self.limits, read, Extent::Page { bytes }).await?;
             self.newest.fetch_max(result.revision, Ordering::Relaxed);
             Ok(result)
         })

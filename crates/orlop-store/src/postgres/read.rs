@@ -6,7 +6,7 @@
 //! Where most values are cached (`value_cache`), the statement leaves them out and a second one fetches the rest.
 //! Versions are immutable, so its newer snapshot does not matter, unless compaction has deleted one by then.
 
-use std::{collections::HashMap, pin::pin};
+use std::pin::pin;
 
 use bytes::Bytes;
 use futures_util::TryStreamExt;
@@ -14,58 +14,18 @@ use futures_util::TryStreamExt;
 use super::{
     connection::Session,
     db_error::DbError,
+    extent::{Extent, check, limit},
     filter, history,
+    live::{META_COLUMNS, live},
     rows::{self, Arena, column},
+    values::add_values,
 };
 use crate::{
-    KeyRange, KeyValue, Limits, Read, ReadResult, Revision, Select,
+    KeyValue, Limits, Read, ReadResult, Select,
     engine::Bounds,
     error::{Error, Result},
     event::VersionId,
 };
-
-/// Values fetched at first while their size is unknown, and at most.
-const FIRST_VALUES: usize = 64;
-const VALUES_MAX: usize = 2000;
-
-/// Extent of a read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Extent {
-    /// One page of a snapshot of its own, which ends with the value that makes it so long.
-    Page {
-        /// Size of keys and values.
-        bytes: usize,
-    },
-    /// All of it, in the snapshot of the transaction that the session is in.
-    Transaction,
-}
-
-impl Extent {
-    /// Returns the size at which a page ends.
-    fn bytes_max(self) -> usize {
-        match self {
-            Self::Page { bytes } => bytes,
-            Self::Transaction => usize::MAX,
-        }
-    }
-}
-
-/// Columns of a version in `live` and `history`.
-pub(super) const META_COLUMNS: &str = "key, id, revision, create_revision, version, lease";
-
-/// Returns the condition on `key` for a range whose bounds are parameters 1 and 2.
-pub(super) fn within_range(range: &KeyRange) -> &'static str {
-    match (range.single(), range.end()) {
-        (Some(_), _) => "key = $1 and $2::bytea is not null",
-        (None, Some(_)) => "key >= $1 and key < $2",
-        (None, None) => "key >= $1 and $2::bytea is null",
-    }
-}
-
-/// Returns a query of live rows in a range. Parameter 3 is used only by reads at a revision (`history.rs`).
-pub(super) fn live(range: &KeyRange, columns: &str) -> String {
-    format!("select {columns} from live where {} and $3::int8 is null", within_range(range))
-}
 
 /// Reads one snapshot.
 pub(super) async fn read(
@@ -109,70 +69,6 @@ async fn values(session: &Session, read: &Read, extent: Extent) -> Result<ReadRe
     Ok(page.result())
 }
 
-/// Adds the values of versions, and returns true if the page ends before the last of them; or returns the key of one
-/// that no longer exists.
-pub(super) async fn add_values(
-    session: &Session,
-    rows: &mut Vec<(VersionId, KeyValue)>,
-    extent: Extent,
-) -> Result<Result<bool, Bytes>, DbError> {
-    let cached = session.value_cache().get(rows.iter().map(|(id, kv)| (*id, &kv.key)));
-    let (mut at, mut bytes, mut fetch) = (0, 0, FIRST_VALUES);
-    while at < rows.len() {
-        // Up to as many missing values as are fetched at a time, and the cached ones between them.
-        let mut missing = Vec::new();
-        let mut end = at;
-        while end < rows.len() && missing.len() < fetch {
-            match &cached[end] {
-                Some(value) => rows[end].1.value = value.clone(),
-                None => missing.push(end),
-            }
-            end += 1;
-        }
-        if let Err(key) = fetch_values(session, rows, &missing).await? {
-            return Ok(Err(key));
-        }
-        for row in at..end {
-            bytes += rows[row].1.key.len() + rows[row].1.value.len();
-            if bytes >= extent.bytes_max() && row + 1 < rows.len() {
-                rows.truncate(row + 1);
-                return Ok(Ok(true));
-            }
-        }
-        let each = (bytes / end).max(1);
-        fetch = (extent.bytes_max().saturating_sub(bytes) / each).clamp(1, VALUES_MAX);
-        at = end;
-    }
-    Ok(Ok(false))
-}
-
-/// Fetches the values of some rows, or returns the key of one that no longer exists.
-async fn fetch_values(
-    session: &Session,
-    rows: &mut [(VersionId, KeyValue)],
-    missing: &[usize],
-) -> Result<Result<(), Bytes>, DbError> {
-    if missing.is_empty() {
-        return Ok(Ok(()));
-    }
-    let ids: Vec<VersionId> = missing.iter().map(|row| rows[*row].0).collect();
-    let mut fetched = HashMap::with_capacity(ids.len());
-    let mut arena = Arena::default();
-    for row in &session.query(rows::VALUES, &[&ids]).await? {
-        let (id, value) = rows::value(row, &mut arena)?;
-        fetched.insert(id, value.map_err(DbError::Rejected)?);
-    }
-    for row in missing {
-        let (id, kv) = &mut rows[*row];
-        match fetched.remove(id) {
-            Some(value) => kv.value = value,
-            None => return Ok(Err(kv.key.clone())),
-        }
-    }
-    session.cache_values(missing.iter().map(|row| (rows[*row].0, &rows[*row].1.key, &rows[*row].1.value)));
-    Ok(Ok(()))
-}
-
 /// Runs the one statement; with values if there is an extent of them.
 async fn page(session: &Session, read: &Read, values: Option<Extent>) -> Result<Page, DbError> {
     let statement = session.prepare(&statement(read, values.is_some())).await?;
@@ -207,11 +103,6 @@ impl Page {
             count: self.count,
         }
     }
-}
-
-/// Returns the maximum number of keys of a read.
-pub(super) fn limit(limits: &Limits, read: &Read) -> usize {
-    if read.limit == 0 { limits.read_keys } else { read.limit.min(limits.read_keys) }
 }
 
 /// Composes the one statement: the end of the log, joined to the versions.
@@ -283,19 +174,6 @@ async fn collect(
         page.rows.sort_by(|(_, a), (_, b)| a.key.cmp(&b.key));
     }
     Ok(page)
-}
-
-/// Fails if a revision cannot be read.
-pub(super) fn check(bounds: Bounds, revision: Option<Revision>) -> Result<()> {
-    match revision {
-        Some(requested) if requested > bounds.current => {
-            Err(Error::FutureRevision { requested, current: bounds.current })
-        }
-        Some(requested) if requested < bounds.compacted => {
-            Err(Error::Expired { compacted: bounds.compacted })
-        }
-        _ => Ok(()),
-    }
 }
 
 /// Returns the newest and the oldest readable revision.

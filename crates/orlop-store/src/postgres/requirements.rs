@@ -6,7 +6,7 @@
 
 use tokio_postgres::error::SqlState;
 
-use super::{connection::Session, db_error::DbError, schema::lock_key};
+use super::{connection::Session, db_error::DbError, lock_key::lock_key};
 use crate::error::Error;
 
 /// The oldest supported version: 12 is the first whose `with` queries honour `materialized`.

@@ -8,6 +8,7 @@
 use super::{
     connection::{Backoff, Connector, Session},
     db_error::DbError,
+    lock_key::lock_key,
     requirements,
 };
 use crate::error::{Error, Result};
@@ -122,11 +123,6 @@ pub(super) const VERSION_BYTES: i64 = 200;
 
 /// Class of the advisory lock; the other half of its key is the schema's.
 const MIGRATION_LOCK: i32 = i32::from_be_bytes(*b"orlm");
-
-/// Returns the second half of the key of a schema's advisory locks.
-pub(super) fn lock_key(schema: &str) -> i32 {
-    crc32fast::hash(schema.as_bytes()).cast_signed()
-}
 
 /// Checks the server and migrates the database to this program's schema version. Waits for a server that is starting.
 pub(super) async fn migrate(connector: &Connector, timeout: std::time::Duration) -> Result<()> {

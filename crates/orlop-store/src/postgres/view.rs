@@ -11,7 +11,9 @@ use bytes::Bytes;
 use super::{
     connection::Session,
     db_error::DbError,
-    read::{self, META_COLUMNS, within_range},
+    extent::Extent,
+    live::{META_COLUMNS, within_range},
+    read,
     rows::{self, Arena, column},
 };
 use crate::{
@@ -189,7 +191,7 @@ impl FetchedView {
                 self.counts.insert(range, count.max(0) as u64);
             }
             Fetch::Past(read) => {
-                let answer = match read::read(session, limits, &read, read::Extent::Transaction).await {
+                let answer = match read::read(session, limits, &read, Extent::Transaction).await {
                     Ok(result) => Ok(result),
                     Err(DbError::Rejected(error)) => Err(error),
                     Err(error) => return Err(error),

@@ -23,7 +23,7 @@ use super::{
     changes::{Changes, CommitError},
     connection::{Backoff, Connector, Session},
     db_error::DbError,
-    read::META_COLUMNS,
+    live::META_COLUMNS,
     rows::column,
     speculation::{
         CURRENT_EPOCH, Epoch, Listeners, LockedWrite, LogEnd, START_EPOCH, Speculation, WriteLock,

@@ -8,18 +8,16 @@
 
 use std::{
     io,
-    sync::{Arc, Condvar, Mutex, PoisonError, Weak, mpsc::sync_channel},
+    sync::{Arc, Weak, mpsc::sync_channel},
     thread::JoinHandle,
     time::{Duration, Instant},
 };
 
 use rusqlite::Connection;
 
-use super::{commit, disk_reserve::DiskReserve, errors::sql_error, pool::Connections};
+use super::{commit, disk_reserve::DiskReserve, errors::sql_error, log_length::LogLength, pool::Connections};
 use crate::error::{Error, Result};
 
-/// Pages added to the log before they are copied: a page written many times in between is copied once.
-const STEP_PAGES: u32 = 4096;
 /// Length of a log that is to be restarted even if the writer has to wait. What is written meanwhile fits a file
 /// of [`super::wal_file::FILE_MAX`].
 const RESTART_PAGES: u32 = 12288;
@@ -27,77 +25,16 @@ const RESTART_PAGES: u32 = 12288;
 const LAST_PAGES: u32 = 256;
 /// Attempts to get that close before the writer is blocked for however many there are.
 const ATTEMPTS: usize = 4;
-/// Sizes of the log's header and of a page in it.
-const HEADER_BYTES: u64 = 32;
-const FRAME_BYTES: u64 = 24 + 4096;
 /// Time to copy the last pages.
 const COPY_TIME: Duration = Duration::from_millis(3);
 /// Maximum time the writer is blocked for readers of the old log.
-pub(super) const READERS_MAX: Duration = Duration::from_millis(5);
+const READERS_MAX: Duration = Duration::from_millis(5);
 /// Pause before a checkpoint that failed is tried again. Nothing else would: a log on a full disk does not grow.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Pause between attempts to truncate a log that is in use.
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
 /// Maximum time a clean stop waits for readers and other processes.
 const CLOSE_MAX: Duration = Duration::from_secs(2);
-
-/// Length of the log, as reported by commits.
-#[derive(Debug, Default)]
-pub(super) struct LogLength {
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    /// Pages in the log after the last commit.
-    pages: u32,
-    /// Pages in the log at the last checkpoint.
-    copied_at: u32,
-    closing: bool,
-}
-
-impl LogLength {
-    /// Records the length of the log after a commit.
-    pub(super) fn committed(&self, pages: u32) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let restarted = pages < state.pages;
-        state.pages = pages;
-        if restarted {
-            state.copied_at = 0;
-        }
-        if state.is_due() {
-            self.changed.notify_one();
-        }
-    }
-
-    /// Returns the end of the log in its file.
-    pub(super) fn bytes(&self) -> u64 {
-        let pages = self.state.lock().unwrap_or_else(PoisonError::into_inner).pages;
-        HEADER_BYTES + u64::from(pages) * FRAME_BYTES
-    }
-
-    /// Waits until a checkpoint is due, at most for `max`; `None` when the store closes.
-    fn wait_until_due(&self, max: Duration) -> Option<u32> {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_early = |state: &mut State| !state.closing && !state.is_due();
-        let waited = self.changed.wait_timeout_while(state, max, is_early);
-        let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        state.copied_at = state.pages;
-        (!state.closing).then_some(state.pages)
-    }
-
-    fn close(&self) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).closing = true;
-        self.changed.notify_one();
-    }
-}
-
-impl State {
-    fn is_due(&self) -> bool {
-        self.pages >= self.copied_at.saturating_add(STEP_PAGES)
-    }
-}
 
 /// The checkpoint thread, which ends when this is dropped.
 #[derive(Debug)]
@@ -135,6 +72,13 @@ fn thread_error(error: io::Error) -> Error {
     Error::Unavailable(format!("cannot start the checkpoint thread: {error}"))
 }
 
+/// Opens the connection that checkpoints.
+fn open_checkpointer(connections: &Connections) -> Result<Connection> {
+    let connection = connections.open_auxiliary()?;
+    connection.busy_timeout(READERS_MAX).map_err(sql_error)?;
+    Ok(connection)
+}
+
 fn run(connections: &Weak<Connections>, length: &LogLength, reserve: &DiskReserve) {
     let mut own: Option<Connection> = None;
     let mut pause = Duration::MAX;
@@ -142,7 +86,7 @@ fn run(connections: &Weak<Connections>, length: &LogLength, reserve: &DiskReserv
         let Some(connections) = connections.upgrade() else { return };
         let copied = match own.take() {
             Some(connection) => Ok(connection),
-            None => connections.open_checkpointer(),
+            None => open_checkpointer(&connections),
         }
         .and_then(|connection| {
             let log_end = length.bytes();

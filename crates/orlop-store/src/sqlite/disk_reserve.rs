@@ -19,7 +19,7 @@ use std::{
 
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
-use super::pool::companion;
+use super::files::companion;
 use crate::{
     error::{Error, Result},
     private_files,

@@ -18,7 +18,7 @@ use std::{
 
 use rusqlite::{Connection, OptionalExtension};
 
-use super::{errors::sql_error, pool::companion};
+use super::{errors::sql_error, files::companion};
 use crate::error::{Error, Result};
 
 /// Registration of this process as a user of the file. It ends when this is dropped.

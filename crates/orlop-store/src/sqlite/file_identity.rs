@@ -9,7 +9,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use super::pool::companion;
+use super::files::companion;
 
 /// Device and inode numbers.
 type FileId = (u64, u64);

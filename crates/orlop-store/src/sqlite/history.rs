@@ -10,7 +10,7 @@ use rusqlite::{CachedStatement, params};
 
 use super::{
     errors::sql_error,
-    read::{Query, counted, damaged},
+    query::{Query, counted, damaged},
     rows::PageBuilder,
 };
 use crate::{

@@ -8,12 +8,15 @@ mod durability;
 mod errors;
 mod exclusivity;
 mod file_identity;
+mod files;
 mod history;
+mod log_length;
 mod log_watch;
 mod pool;
 #[cfg(test)]
 mod power_loss_tests;
 mod purge;
+mod query;
 mod read;
 mod read_mark;
 mod rows;
@@ -31,11 +34,12 @@ use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension};
 
 use self::{
-    checkpoint::{Checkpointer, LogLength},
+    checkpoint::Checkpointer,
     disk_reserve::DiskReserve,
     durability::{Durability, SyncLog},
     exclusivity::Exclusivity,
     file_identity::FileIdentity,
+    log_length::LogLength,
     log_watch::LogWatch,
     pool::Connections,
     wal_file::WalFile,

@@ -1,9 +1,7 @@
 //! SQLite connections: one that writes, a few that read.
 
 use std::{
-    fs::{self, File},
-    io,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -14,16 +12,16 @@ use std::{
 use rusqlite::{Connection, OpenFlags, config::DbConfig, hooks::Wal};
 
 use super::{
-    checkpoint,
     errors::sql_error,
     exclusivity::Exclusivity,
+    files::create_privately,
+    log_length::LogLength,
     read_mark::{ReadMark, Released},
     schema,
 };
 use crate::{
     Config, Endpoint,
     error::{Error, Result},
-    private_files,
 };
 
 /// Connections kept for small reads, beside those of [`Config::readers`].
@@ -79,7 +77,7 @@ impl MemoryLock {
 
 impl Connections {
     /// Opens the database. Commits report the length of the write-ahead log to `length`.
-    pub(super) fn open(config: &Config, length: Arc<checkpoint::LogLength>) -> Result<Self> {
+    pub(super) fn open(config: &Config, length: Arc<LogLength>) -> Result<Self> {
         static MEMORIES: AtomicU64 = AtomicU64::new(0);
         let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let (name, memory) = match &config.endpoint {
@@ -205,15 +203,8 @@ impl Connections {
         result
     }
 
-    /// Opens a connection that checkpoints.
-    pub(super) fn open_checkpointer(&self) -> Result<Connection> {
-        let connection = self.open_auxiliary()?;
-        connection.busy_timeout(checkpoint::READERS_MAX).map_err(sql_error)?;
-        Ok(connection)
-    }
-
     /// Opens a connection that neither reads nor writes much.
-    fn open_auxiliary(&self) -> Result<Connection> {
+    pub(super) fn open_auxiliary(&self) -> Result<Connection> {
         let connection = connect(&self.name, self.flags)?;
         schema::prepare_auxiliary(&connection)?;
         Ok(connection)
@@ -224,54 +215,6 @@ impl Connections {
         schema::prepare_reader(&connection, self.reader_cache_bytes)?;
         Ok(connection)
     }
-}
-
-/// Files beside the database: SQLite's own and the disk reserve.
-const COMPANIONS: [&str; 4] = ["-wal", "-shm", "-journal", "-reserve"];
-
-/// Creates the database file for its owner alone, and restricts files that others can read. SQLite gives the
-/// write-ahead log and its index the mode of the database.
-fn create_privately(path: &Path) {
-    // Errors are left to SQLite, which meets the same ones: a read-only file system must not fail here.
-    if !path.exists() && create_complete(path).is_err() {
-        let _ = private_files::create_new(path);
-    }
-    let companions = COMPANIONS.iter().map(|suffix| companion(path, suffix));
-    for file in std::iter::once(path.to_owned()).chain(companions) {
-        if let Err(error) = private_files::restrict(&file)
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            tracing::warn!(%error, path = %file.display(), "cannot restrict the file's permissions to its owner");
-        }
-    }
-}
-
-/// Creates a database with its tables under another name, and links it to its own once it is on the disk. SQLite would
-/// wait for the disk ten times to create it in place.
-fn create_complete(path: &Path) -> Result<()> {
-    let temporary = companion(path, &format!("-new-{}", std::process::id()));
-    let _ = fs::remove_file(&temporary);
-    let created = schema::new_file(&temporary).and_then(|connection| {
-        connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(())).map_err(sql_error)?;
-        // The last connection copies the log into the database, and deletes it.
-        connection.close().map_err(|(_, error)| sql_error(error))?;
-        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let linked = File::open(&temporary)
-            .and_then(|file| file.sync_all())
-            // Fails if another process has created the database meanwhile.
-            .and_then(|()| fs::hard_link(&temporary, path))
-            .and_then(|()| File::open(directory.unwrap_or(Path::new(".")))?.sync_all());
-        linked.map_err(|error| Error::Unavailable(format!("cannot create {}: {error}", path.display())))
-    });
-    let _ = fs::remove_file(&temporary);
-    created
-}
-
-/// The path of a file beside the database.
-pub(super) fn companion(database: &Path, suffix: &str) -> PathBuf {
-    let mut path = database.as_os_str().to_owned();
-    path.push(suffix);
-    path.into()
 }
 
 fn file_name(path: &Path) -> Result<String> {

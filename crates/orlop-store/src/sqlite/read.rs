@@ -6,6 +6,7 @@ use rusqlite::{Connection, Params, Row, ToSql, params, params_from_iter, types::
 use super::{
     errors::sql_error,
     history,
+    query::{Query, counted, damaged},
     rows::{self, INITIAL_REVISION, PageBuilder},
 };
 use crate::{
@@ -103,17 +104,6 @@ pub(super) fn in_snapshot<T>(connection: &Connection, work: impl FnOnce() -> Res
 fn execute(connection: &Connection, sql: &str) -> Result<()> {
     connection.prepare_cached(sql).and_then(|mut statement| statement.execute([])).map_err(sql_error)?;
     Ok(())
-}
-
-/// A read of the keys from `start` up to `end`.
-pub(super) struct Query<'a> {
-    pub(super) connection: &'a Connection,
-    pub(super) read: &'a Read,
-    /// Size at which a page ends.
-    pub(super) bytes: usize,
-    pub(super) encoder: Option<&'a dyn RowEncoder>,
-    pub(super) start: &'a [u8],
-    pub(super) end: &'a [u8],
 }
 
 impl Query<'_> {
@@ -242,25 +232,6 @@ impl Query<'_> {
             }
         }
         Ok(self.finish(page))
-    }
-
-    pub(super) fn page_builder(&self) -> PageBuilder<'_> {
-        PageBuilder::new(self.read.limit, self.bytes, self.encoder)
-    }
-
-    /// Returns the page without rows if only a count was requested.
-    pub(super) fn finish(&self, page: PageBuilder<'_>) -> EncodedPage {
-        let mut page = page.finish();
-        if self.read.select == Select::Nothing {
-            page.page.kvs.clear();
-        }
-        page
-    }
-
-    pub(super) fn number(&self, sql: &str, params: impl Params) -> Result<u64> {
-        let mut statement = self.connection.prepare_cached(sql).map_err(sql_error)?;
-        let number: i64 = statement.query_row(params, |row| row.get(0)).map_err(sql_error)?;
-        Ok(number.max(0) as u64)
     }
 }
 
@@ -396,15 +367,6 @@ fn push(page: &mut PageBuilder<'_>, row: &Row<'_>, select: Select) -> Result<()>
     };
     page.push(key, value, kv);
     Ok(())
-}
-
-pub(super) fn counted(mut page: EncodedPage, count: Option<u64>) -> EncodedPage {
-    page.page.count = count;
-    page
-}
-
-pub(super) fn damaged(key: &[u8]) -> Error {
-    Error::Corrupt { key: Bytes::copy_from_slice(key) }
 }
 
 /// Returns whether a read is small enough to run inline.

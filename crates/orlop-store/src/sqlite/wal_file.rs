@@ -13,7 +13,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use super::checkpoint::LogLength;
+use super::log_length::LogLength;
 
 /// Zeros appended at a time: about as many bytes as the log has, so that the log of a store that is seldom written
 /// stays small.

@@ -14,9 +14,9 @@ use tokio::sync::{Notify, watch};
 use super::{
     index::WatcherIndex,
     log_cache::LogCache,
-    watcher::{Subscription, load_previous},
+    subscription::{Subscription, load_previous},
 };
-use crate::{Commit, Event, Revision, engine::Engine, metrics::Metrics};
+use crate::{Commit, Revision, engine::Engine, metrics::Metrics};
 
 /// Commits that the dispatcher takes at a time: bounds how long it holds a lock.
 const DISPATCH_COMMITS: usize = 128;
@@ -48,21 +48,14 @@ struct Ring {
     newest: Revision,
 }
 
-/// Estimates the memory of a commit. The allocations of an event cost as much again as a small value.
-pub(super) fn commit_bytes(commit: &Commit) -> usize {
-    const ALLOCATIONS: usize = 192;
-    let event_bytes = size_of::<Event>() + ALLOCATIONS;
-    commit.events.iter().map(|event| event.kv.key.len() + event.kv.value.len() + event_bytes).sum()
-}
-
 impl Ring {
     fn push(&mut self, commit: Arc<Commit>) {
         self.newest = commit.revision;
-        self.bytes += commit_bytes(&commit);
+        self.bytes += commit.memory_bytes();
         self.commits.push_back(commit);
         while self.bytes > self.limit_bytes && self.commits.len() > 1 {
             if let Some(oldest) = self.commits.pop_front() {
-                self.bytes -= commit_bytes(&oldest);
+                self.bytes -= oldest.memory_bytes();
             }
         }
     }

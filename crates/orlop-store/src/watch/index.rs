@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 
-use super::watcher::Subscription;
+use super::subscription::Subscription;
 use crate::{Commit, Event, KeyRange};
 
 type Subscriptions = Vec<Arc<Subscription>>;

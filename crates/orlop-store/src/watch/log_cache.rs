@@ -21,7 +21,6 @@ use std::{
 
 use tokio::sync::{Semaphore, watch};
 
-use super::hub::commit_bytes;
 use crate::{
     Commit, Revision,
     engine::{Engine, TailLimit},
@@ -50,7 +49,7 @@ pub(super) struct Segment {
 impl Segment {
     fn new(commits: Vec<Arc<Commit>>) -> Option<Self> {
         let last = commits.last()?.revision;
-        let bytes = commits.iter().map(|commit| commit_bytes(commit)).sum();
+        let bytes = commits.iter().map(|commit| commit.memory_bytes()).sum();
         Some(Self { commits, last, bytes })
     }
 
@@ -118,7 +117,7 @@ impl LogCache {
 
     /// Remembers a commit that was published, if it is large.
     pub(super) fn published(&self, commit: &Arc<Commit>) {
-        if commit_bytes(commit) >= LARGE_COMMIT {
+        if commit.memory_bytes() >= LARGE_COMMIT {
             self.lock().only_one(commit);
         }
     }
@@ -188,7 +187,7 @@ impl LogCache {
 
     async fn read(&self, engine: &dyn Engine, after: Revision) -> Result<Option<Arc<Segment>>> {
         let mut commits = engine.tail(after, SEGMENT_LIMIT).await?;
-        for commit in commits.iter_mut().filter(|commit| commit_bytes(commit) >= LARGE_COMMIT) {
+        for commit in commits.iter_mut().filter(|commit| commit.memory_bytes() >= LARGE_COMMIT) {
             *commit = self.lock().only_one(commit);
         }
         let Some(segment) = Segment::new(commits).map(Arc::new) else { return Ok(None) };

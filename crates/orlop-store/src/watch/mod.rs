@@ -14,7 +14,9 @@
 mod hub;
 mod index;
 mod log_cache;
+mod subscription;
 mod watcher;
 
 pub(crate) use hub::Hub;
-pub use watcher::{Watch, WatchBatch, WatchEvent, Watcher};
+pub use subscription::Watch;
+pub use watcher::{WatchBatch, WatchEvent, Watcher};

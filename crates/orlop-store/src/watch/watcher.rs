@@ -1,219 +1,23 @@
 //! One watch: its queue, its position in history, and catching up.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
-    time::Duration,
-};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use tokio::{sync::Notify, task::JoinHandle, time::timeout};
+use tokio::{task::JoinHandle, time::timeout};
 
 use super::{
-    hub::{Hub, commit_bytes},
+    hub::Hub,
     log_cache::LARGE_COMMIT,
+    subscription::{QueuedCommit, Subscription, Watch, load_previous},
 };
 use crate::{
-    Commit, Event, Filter, KeyRange, Previous, Revision,
+    Commit, Event, Revision,
     engine::Engine,
     error::{Error, Result},
 };
 
 /// Commits taken from the ring buffer at a time while catching up.
 const CATCH_UP_COMMITS: usize = 256;
-/// Bytes of commits that may be queued for one watcher.
-const QUEUE_BYTES: usize = 1 << 20;
-
-/// Options of a watch.
-#[derive(Clone, Debug)]
-pub struct Watch {
-    range: KeyRange,
-    filter: Filter,
-    after: Option<Revision>,
-    previous: PreviousValues,
-}
-
-/// Superseded values that a watch loads.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum PreviousValues {
-    #[default]
-    None,
-    /// Of keys that were deleted or no longer match the filter.
-    OfRemoved,
-    All,
-}
-
-impl Watch {
-    /// Watches every change in a range, from now on.
-    pub fn new(range: KeyRange) -> Self {
-        Self { range, filter: Filter::everything(), after: None, previous: PreviousValues::None }
-    }
-
-    /// Returns the start of the range and the filter.
-    pub(crate) fn selection(&self) -> (&[u8], &Filter) {
-        (self.range.start(), &self.filter)
-    }
-
-    /// Starts after a revision, past or future, instead of now.
-    #[must_use]
-    pub fn after(self, revision: Revision) -> Self {
-        Self { after: Some(revision), ..self }
-    }
-
-    /// Selects only keys that match before or after a change.
-    #[must_use]
-    pub fn filter(self, filter: Filter) -> Self {
-        Self { filter, ..self }
-    }
-
-    /// Loads the superseded value of every event.
-    #[must_use]
-    pub fn previous(self) -> Self {
-        Self { previous: PreviousValues::All, ..self }
-    }
-
-    /// Loads the last value of keys that are deleted or no longer match the filter, and no others.
-    #[must_use]
-    pub fn previous_of_removed(self) -> Self {
-        Self { previous: PreviousValues::OfRemoved, ..self }
-    }
-}
-
-/// The dispatcher's side of a watcher.
-#[derive(Debug)]
-pub(super) struct Subscription {
-    watch: Watch,
-    queue_limit: usize,
-    queue: Mutex<Queue>,
-    woken: Notify,
-}
-
-/// A commit in a queue. The ring buffer owns it: a watcher that finds it evicted reads the log instead.
-#[derive(Clone, Debug)]
-struct QueuedCommit {
-    revision: Revision,
-    commit: Weak<Commit>,
-}
-
-impl QueuedCommit {
-    fn new(commit: &Arc<Commit>) -> Self {
-        Self { revision: commit.revision, commit: Arc::downgrade(commit) }
-    }
-}
-
-#[derive(Debug, Default)]
-struct Queue {
-    commits: VecDeque<QueuedCommit>,
-    bytes: usize,
-    /// The newest enqueued revision, so that a commit with several events is enqueued once.
-    newest: Revision,
-    /// Set when the queue has overflowed: the watcher has to catch up from this revision.
-    lagging_after: Option<Revision>,
-}
-
-impl Queue {
-    /// Returns the revision up to which every enqueued commit has been taken; `None` if all have been.
-    fn taken_up_to(&self) -> Option<Revision> {
-        self.lagging_after.or_else(|| self.commits.front().map(|first| first.revision - 1))
-    }
-
-    fn mark_lagging(&mut self, after: Revision) {
-        let after = self.taken_up_to().unwrap_or(after);
-        *self = Self { lagging_after: Some(after), ..Self::default() };
-    }
-}
-
-impl Subscription {
-    pub(super) fn range(&self) -> &KeyRange {
-        &self.watch.range
-    }
-
-    pub(super) fn wants_previous(&self, event: &Event) -> bool {
-        match self.watch.previous {
-            PreviousValues::None => false,
-            PreviousValues::OfRemoved => !self.matches(event),
-            PreviousValues::All => true,
-        }
-    }
-
-    /// Returns the superseded versions of a commit whose values this watch loads.
-    fn wanted_previous<'a>(&'a self, commit: &'a Commit) -> impl Iterator<Item = (&'a Bytes, &'a Previous)> {
-        let selected =
-            commit.events.iter().filter(|event| self.range().contains(&event.kv.key) && self.selects(event));
-        let wanted = selected.filter(|event| self.wants_previous(event));
-        wanted.filter_map(|event| Some((&event.kv.key, event.previous.as_ref()?)))
-    }
-
-    /// Returns whether superseded values that this watch loads are missing.
-    fn misses_previous(&self, commit: &Commit) -> bool {
-        self.wanted_previous(commit).any(|(_, previous)| previous.value.get().is_none())
-    }
-
-    /// Tests the filter against the event's version and the one it supersedes.
-    pub(super) fn selects(&self, event: &Event) -> bool {
-        // The terms of a damaged version are unknown: every watcher of its key has to learn of it.
-        self.watch.filter.is_empty() || event.damaged || self.matches(event) || self.matched_before(event)
-    }
-
-    fn matches(&self, event: &Event) -> bool {
-        !event.deleted && self.watch.filter.matches(&event.terms)
-    }
-
-    fn matched_before(&self, event: &Event) -> bool {
-        event.previous.as_ref().is_some_and(|previous| self.watch.filter.matches(previous.terms()))
-    }
-
-    fn selects_any(&self, commit: &Commit) -> bool {
-        commit.events.iter().any(|event| self.range().contains(&event.kv.key) && self.selects(event))
-    }
-
-    /// Returns a key in the range whose stored version is damaged.
-    fn damaged_key(&self, commit: &Commit) -> Option<Bytes> {
-        let damaged = |event: &&Event| event.damaged && self.range().contains(&event.kv.key);
-        commit.events.iter().find(damaged).map(|event| event.kv.key.clone())
-    }
-
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Enqueues a commit, or marks the watcher as lagging if the queue is full. Returns whether the watcher was
-    /// woken. Never blocks.
-    pub(super) fn enqueue(&self, commit: &Arc<Commit>) -> bool {
-        let mut queue = self.queue();
-        if queue.lagging_after.is_some()
-            || queue.newest >= commit.revision
-            || self.watch.after.is_some_and(|after| commit.revision <= after)
-        {
-            return false;
-        }
-        queue.newest = commit.revision;
-        queue.bytes += commit_bytes(commit);
-        if queue.commits.len() >= self.queue_limit || (queue.bytes > QUEUE_BYTES && !queue.commits.is_empty())
-        {
-            queue.mark_lagging(commit.revision - 1);
-        } else {
-            queue.commits.push_back(QueuedCommit::new(commit));
-        }
-        drop(queue);
-        self.woken.notify_one();
-        true
-    }
-
-    /// Marks the watcher as lagging: commits after `dispatched` will not be enqueued.
-    pub(super) fn mark_lagging(&self, dispatched: Revision) {
-        self.queue().mark_lagging(dispatched);
-        self.woken.notify_one();
-    }
-
-    pub(super) fn wake(&self) {
-        self.woken.notify_one();
-    }
-
-    pub(super) fn restart_queue(&self) {
-        *self.queue() = Queue::default();
-    }
-}
 
 /// An open watch. Dropping it ends it.
 #[derive(Debug)]
@@ -240,9 +44,8 @@ impl Watcher {
         hub: Arc<Hub>,
         engine: Arc<dyn Engine>,
     ) -> Result<Self> {
-        let after = watch.after;
-        let subscription =
-            Arc::new(Subscription { watch, queue_limit, queue: Mutex::default(), woken: Notify::new() });
+        let after = watch.start();
+        let subscription = Arc::new(Subscription::new(watch, queue_limit));
         let dispatched = hub.subscribe(&subscription);
         // From here on `Drop` unsubscribes, whatever happens.
         let mut watcher = Self {
@@ -277,7 +80,7 @@ impl Watcher {
             if let Some(batch) = self.advance().await? {
                 return Ok(batch);
             }
-            self.subscription.woken.notified().await;
+            self.subscription.woken().await;
         }
     }
 
@@ -290,7 +93,7 @@ impl Watcher {
             if let Some(batch) = self.advance().await? {
                 return Ok(Some(batch));
             }
-            let _ = timeout(POLL_INTERVAL, self.subscription.woken.notified()).await;
+            let _ = timeout(POLL_INTERVAL, self.subscription.woken()).await;
         }
         Ok(None)
     }
@@ -364,9 +167,7 @@ impl Watcher {
             let mut queue = self.subscription.queue();
             // Commits that were not enqueued are not selected, so compaction of their history is not missed.
             self.position = self.position.max(queue.taken_up_to().unwrap_or(self.position));
-            queue.bytes = 0;
-            std::mem::swap(&mut self.pending, &mut queue.commits);
-            queue.lagging_after.is_some()
+            queue.swap_into(&mut self.pending)
         };
         if lagging {
             self.restart_queue();
@@ -438,24 +239,6 @@ impl Drop for Watcher {
     }
 }
 
-/// Loads the superseded values that are not loaded yet.
-pub(super) async fn load_previous(
-    engine: &dyn Engine,
-    wanted: impl IntoIterator<Item = (&Bytes, &Previous)>,
-) -> Result<()> {
-    let missing: Vec<_> = wanted.into_iter().filter(|(_, previous)| previous.value.get().is_none()).collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    let ids: Vec<_> = missing.iter().map(|(_, previous)| previous.row.id).collect();
-    for ((key, previous), value) in missing.iter().zip(engine.values(&ids).await?) {
-        if let Some(value) = value {
-            let _ = previous.value.set(engine.decode(key, value).await?);
-        }
-    }
-    Ok(())
-}
-
 /// The changes of one revision that a watch selects.
 #[derive(Debug)]
 pub struct WatchBatch {
@@ -496,7 +279,7 @@ impl WatchBatch {
     /// Ties the life of this commit to an encoding of one of its events, if it is large. As long as a client does not
     /// read it, others are sent the same bytes.
     pub fn share(&self, encoded: Bytes) -> Bytes {
-        if commit_bytes(&self.commit) < LARGE_COMMIT {
+        if self.commit.memory_bytes() < LARGE_COMMIT {
             return encoded;
         }
         Bytes::from_owner(Shared { encoded, _commit: self.commit.clone() })
@@ -512,6 +295,6 @@ impl WatchBatch {
                 matches: subscription.matches(event),
                 matched_before: subscription.matched_before(event),
             })
-            .filter(|found| subscription.watch.filter.is_empty() || found.matches || found.matched_before)
+            .filter(|found| subscription.is_unfiltered() || found.matches || found.matched_before)
     }
 }

@@ -1,6 +1,6 @@
 //! Writer epochs and the write lock. See [the module](super) for the argument.
 
-use crate::postgres::schema::lock_key;
+use crate::postgres::lock_key::lock_key;
 
 const WRITE_LOCK: i32 = i32::from_be_bytes(*b"orlw");
 

@@ -15,7 +15,7 @@ use std::{
 use tokio_postgres::Client;
 
 use super::{Epoch, WriteLock};
-use crate::postgres::{connection::Session, db_error::DbError, rows::column, schema::lock_key};
+use crate::postgres::{connection::Session, db_error::DbError, lock_key::lock_key, rows::column};
 
 const LISTEN_LOCK: i32 = i32::from_be_bytes(*b"orlh");
 /// Interval of checking whether other listeners are still there.
