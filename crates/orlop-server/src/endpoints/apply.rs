@@ -15,7 +15,7 @@ use std::borrow::Cow;
 use super::{
     Request,
     create::create_object,
-    patch::undecodable,
+    decoder::undecodable_patch,
     prepare,
     update::{check_name, complete, write},
 };
@@ -73,12 +73,13 @@ pub(crate) struct Configuration(Decoded);
 
 impl Configuration {
     pub(crate) fn read(request: &Request) -> Result<Self, Status> {
-        let decoded = decode::yaml_or_json(&request.body).map_err(|error| undecodable(&error.to_string()))?;
+        let decoded =
+            decode::yaml_or_json(&request.body).map_err(|error| undecodable_patch(&error.to_string()))?;
         if !decoded.value.is_object() && !decoded.value.is_null() {
             let found = go_text::json_type(&decoded.value);
             let why =
                 format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}");
-            return Err(undecodable(&format!("error unmarshaling JSON: while decoding JSON: {why}")));
+            return Err(undecodable_patch(&format!("error unmarshaling JSON: while decoding JSON: {why}")));
         }
         Ok(Self(decoded))
     }

@@ -91,6 +91,11 @@ fn record(audit: &orlop_audit::Context, request: &Request, expected: &GroupVersi
     }
 }
 
+/// Returns the error of a patch that cannot be decoded.
+pub(super) fn undecodable_patch(why: &str) -> Status {
+    Status::bad_request(format!("error decoding patch: {why}"))
+}
+
 /// Returns Go's error for a value that is not an object.
 pub(super) fn not_an_object(value: &Value) -> String {
     format!(

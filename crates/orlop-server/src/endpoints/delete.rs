@@ -8,16 +8,17 @@ use orlop_api::{
     status::Status,
     time::Time,
 };
-use orlop_store::Txn;
 use serde_json::Value;
 
 use super::{
-    Request, admission, answer, decoder, delete_unreadable, preconditions, update, written::Written,
+    Request, admission, answer, decoder, delete_unreadable,
+    removal::{has_finalizers, remove},
+    update,
 };
 use crate::{
     http::{body::Body, query::Query, response},
     object::{is_terminating, metadata_mut, now},
-    registry::{Found, Kind},
+    registry::Kind,
     request::{Subresource, options::refuse},
     storage::Contribution,
 };
@@ -293,10 +294,6 @@ fn set_finalizers(request: &Request, options: &DeleteOptions, object: &mut Value
     }
 }
 
-fn has_finalizers(object: &Value) -> bool {
-    object_meta::of(object).get("finalizers").and_then(Value::as_array).is_some_and(|list| !list.is_empty())
-}
-
 /// Returns the grace period of a delete. Another delete can only shorten it.
 fn grace_seconds(request: &Request, options: &DeleteOptions, object: &Value) -> i64 {
     let wanted = request.kind.strategy.grace_period_seconds(object, options.grace_seconds).unwrap_or(0);
@@ -327,36 +324,4 @@ fn mark(request: &Request, object: &mut Value, grace: i64) {
         }
     }
     request.kind.strategy.mark_terminating(object);
-}
-
-/// Returns true if a terminating object has nothing left to wait for.
-pub(super) fn is_released(kind: &Kind, object: &Value) -> bool {
-    let meta = object_meta::of(object);
-    let grace = meta.get("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
-    is_terminating(object)
-        && grace == 0
-        && !has_finalizers(object)
-        && !kind.strategy.has_pending_finalization(object)
-}
-
-/// Removes an object if it is still the version that was read. The result has the revision of the deletion.
-pub(super) async fn remove(
-    request: &Request,
-    object: &Value,
-    found: &Found,
-) -> Result<Option<Written>, Status> {
-    let meta = object_meta::of(object);
-    let key = request.cluster.objects.key(
-        &request.kind,
-        object_meta::text(meta, "namespace"),
-        object_meta::text(meta, "name"),
-    );
-    let mut txn = Txn::remove(key, found.revision);
-    txn.then.extend(preconditions::release(request, object));
-    let result = request.cluster.commit(&request.kind, txn).await?;
-    Ok(result.succeeded.then(|| {
-        let mut object = object.clone();
-        metadata_mut(&mut object).insert("resourceVersion".into(), result.revision.to_string().into());
-        Written::Object(object)
-    }))
 }

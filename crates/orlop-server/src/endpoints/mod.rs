@@ -34,6 +34,7 @@ mod preconditions;
 pub(crate) mod prepare;
 pub(crate) mod quota;
 mod remote;
+mod removal;
 pub(crate) mod reviews;
 pub(crate) mod routes;
 mod scale_view;

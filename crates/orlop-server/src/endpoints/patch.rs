@@ -67,10 +67,6 @@ pub(crate) async fn patch(request: &Request) -> Result<Response<Body>, Status> {
     written.answer(request, 200).await
 }
 
-pub(super) fn undecodable(why: &str) -> Status {
-    Status::bad_request(format!("error decoding patch: {why}"))
-}
-
 /// A decoded JSON, merge or strategic merge patch.
 pub(crate) struct Patch {
     change: Result<Change, Status>,
@@ -235,7 +231,11 @@ impl Change {
         let strictly = validation != FieldValidation::Ignore;
         // Only strict decoding prefixes its errors.
         let refused = |why: &str| {
-            if strictly && media_type != STRATEGIC { undecodable(why) } else { Status::bad_request(why) }
+            if strictly && media_type != STRATEGIC {
+                decoder::undecodable_patch(why)
+            } else {
+                Status::bad_request(why)
+            }
         };
         let decoded = decode::json(body).map_err(|error| match error {
             DecodeError::Json(_) => Status::bad_request("invalid JSON patch"),

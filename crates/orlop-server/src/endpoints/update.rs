@@ -14,8 +14,8 @@ use orlop_store::{Put, Revision, Txn};
 use serde_json::Value;
 
 use super::{
-    Request, admission, create::create_object, decoder, delete, device_access, escalation, isolation,
-    offload, parameter_access, preconditions::Preconditions, prepare, quota, signer_access, written::Written,
+    Request, admission, create::create_object, decoder, device_access, escalation, isolation, offload,
+    parameter_access, preconditions::Preconditions, prepare, quota, removal, signer_access, written::Written,
 };
 use crate::{
     http::body::Body, object::metadata_mut, registry::Found, request::options::WriteOptions,
@@ -151,11 +151,11 @@ async fn compare_and_swap(
             Writer::Server => quota::Charge::default(),
         };
         contribution.merge(charge.contribution);
-        if delete::is_released(kind, &object) {
+        if removal::is_released(kind, &object) {
             if dry_run {
                 return Ok(Written::Object(object));
             }
-            if let Some(removed) = delete::remove(request, &object, &found).await? {
+            if let Some(removed) = removal::remove(request, &object, &found).await? {
                 return Ok(removed);
             }
         } else {

@@ -2,24 +2,24 @@
 //! OpenAPI are derived from it.
 
 mod builtin;
+mod codec;
 pub(crate) mod encoding;
 pub(crate) mod index;
 mod kind;
 pub mod remote;
-mod storage;
 mod update_scope;
 
 use std::sync::{Arc, PoisonError, RwLock};
 
 use orlop_api::group_version::GroupVersionKind;
 
+pub use codec::Found;
+pub(crate) use codec::{Encoded, has_protobuf};
 pub(crate) use kind::prune;
-pub use kind::{Kind, KindSchema, LazySchema, Retirement, StaticOrBoxed, Subresource};
+pub use kind::{Convert, Kind, KindSchema, LazySchema, Retirement, StaticOrBoxed, Storage, Subresource};
 pub use orlop_kinds::{
     DefaultStrategy, RequestContext, ResetFields, Strategy, StrategyFlags, UpdateScope, UpdateScopes,
 };
-pub use storage::{Convert, Found, Storage};
-pub(crate) use storage::{Encoded, has_protobuf};
 
 /// An immutable set of kinds. A change makes a new one; a request uses the one it started with.
 #[derive(Clone, Debug, Default)]

@@ -6,14 +6,16 @@
 //! a compare-and-swap; every later start reads it.
 
 mod cluster_key;
+mod record;
 mod rotated;
 mod rotation;
 mod secrets;
 
 pub use cluster_key::ClusterKey;
+pub use record::{follow, has_secrets, load_or_create, rotate};
 pub use rotated::Rotated;
 pub use rotation::{Rotation, Step};
-pub use secrets::{ClusterSecrets, follow, has_secrets, load_or_create, rotate};
+pub use secrets::ClusterSecrets;
 
 use std::{io, path::PathBuf};
 

@@ -1,5 +1,7 @@
 //! A kind: names, schema, storage, strategy flags and hooks of one resource in one version.
 
+mod storage;
+
 use std::{fmt, ops::Deref, sync::Arc};
 
 use orlop_api::{
@@ -12,7 +14,7 @@ use orlop_kinds::{Strategy, StrategyFlags, UpdateScopes, table::Columns};
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::storage::Storage;
+pub use self::storage::{Convert, Storage};
 use crate::object::metadata_mut;
 
 /// One resource in one version.
@@ -177,6 +179,11 @@ impl Kind {
         schema::canonicalize(object, schema);
         schema::apply_defaults(object, schema);
         self.strategy.set_defaults(object);
+    }
+
+    /// Returns the kind that stores the objects.
+    pub(crate) fn stored_kind(&self) -> &Self {
+        self.storage.of.as_deref().unwrap_or(self)
     }
 
     /// Returns the part that all keys of its objects share: `group/resource/`.
