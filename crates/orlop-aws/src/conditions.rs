@@ -77,6 +77,12 @@ pub(crate) fn status_of<'a>(list: &'a [Value], kind: &str) -> Option<&'a str> {
     list.iter().find(|condition| condition["type"] == kind)?["status"].as_str()
 }
 
+/// Returns true if an object of ACK is synced.
+pub fn is_synced(object: &Value) -> bool {
+    let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
+    conditions.is_some_and(|conditions| status_of(conditions, SYNCED) == Some("True"))
+}
+
 /// Returns the time as objects carry it.
 pub(crate) fn now() -> String {
     after(Duration::ZERO)

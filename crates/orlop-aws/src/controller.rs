@@ -9,7 +9,6 @@ use std::{
 use futures_util::future::{BoxFuture, join_all};
 use orlop_controllers::runtime::{Action, Context, EventForm, WorkQueue};
 use prometheus_client::registry::Registry;
-use serde_json::Value;
 
 use crate::{
     accounts::{Accounts, Namespaces, config_map_resource, namespace_resource, selector_resource},
@@ -358,11 +357,4 @@ impl Controller {
             self.queue.add(Key::Object(key.clone()));
         }
     }
-}
-
-/// True if an object of ACK is synced.
-pub fn is_synced(object: &Value) -> bool {
-    let empty = Vec::new();
-    let conditions = object.pointer("/status/conditions").and_then(Value::as_array).unwrap_or(&empty);
-    crate::conditions::status_of(conditions, crate::conditions::SYNCED) == Some("True")
 }

@@ -28,7 +28,8 @@ mod reconcile;
 mod references;
 mod settings;
 
-pub use controller::{NAME, Observer, is_synced, run};
+pub use conditions::is_synced;
+pub use controller::{NAME, Observer, run};
 pub use crds::definitions;
 pub use iam_policy::{iam_action, iam_policy};
 pub use rbac::{Egress, network_policy, rbac};

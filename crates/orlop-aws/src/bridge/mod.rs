@@ -5,7 +5,7 @@
 //! objects of ACK's kinds (children), calls AWS itself where those kinds do not suffice, and never trusts a message: AWS'
 //! own answer decides that a phase holds. `docs/bridge-kinds.md` shows how to write one.
 //!
-//! Modules from the bottom up: `kind`; `work`; `certificates`, `records`; one for each kind; `reconcile`.
+//! Modules from the bottom up: `step`; `work`; `kind`; `certificates`, `records`; one for each kind; `reconcile`.
 
 mod api_gateway_domain;
 mod certificates;
@@ -15,6 +15,7 @@ mod metrics;
 mod reconcile;
 mod records;
 mod static_site;
+mod step;
 mod work;
 
 pub(crate) use kind::BridgeKind;

@@ -9,8 +9,9 @@ use orlop_controllers::runtime::Action;
 use serde_json::{Value, json};
 
 use super::{
-    kind::{BridgeKind, CREATED, Cleaned, DELETING, Phase, READY, Step, rank},
+    kind::{BridgeKind, CREATED, DELETING, Phase, READY, rank},
     metrics::BridgeMetrics,
+    step::{Cleaned, Step},
     work::Work,
 };
 use crate::{

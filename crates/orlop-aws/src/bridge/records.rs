@@ -3,13 +3,13 @@
 use serde_json::{Value, json};
 
 use super::{
-    kind::{Cleaned, Step},
+    step::{Cleaned, Step},
     work::Work,
 };
 use crate::{
-    client::{ROUTE53, Result, Session, optional, path, xml_text},
+    client::{ROUTE53, Result, Session, optional, parse_xml, path, xml_text},
     fields::child,
-    kinds::route53::{API, Record, absolute, bare, change_records, list_records, parse_xml, zone_name},
+    kinds::route53::{API, Record, absolute, bare, change_records, list_records, zone_name},
 };
 
 /// A public zone.

@@ -6,8 +6,9 @@ use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 
 use super::{
-    kind::{Cleaned, Descriptor, Phase, Phases, READY, Step, Workflow},
+    kind::{Descriptor, Phase, Phases, READY, Workflow},
     records::{Site, clean_site, run_site},
+    step::{Cleaned, Step},
     work::{Child, OWNER_TAG, Work, child_name, explain, status},
 };
 use crate::{
@@ -144,7 +145,7 @@ async fn owner(aws: &Session, bucket: &str) -> Result<Option<String>> {
         other => optional(other, &[])?,
     };
     let Some(answer) = answer else { return Ok(None) };
-    let document = crate::kinds::route53::parse_xml(&answer)?;
+    let document = crate::client::parse_xml(&answer)?;
     let tag = document.descendants().filter(|node| node.tag_name().name() == "Tag").find_map(|tag| {
         let text =
             |name: &str| crate::fields::child(tag, name).and_then(|node| node.text()).unwrap_or_default();

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::kind::Step;
+use super::step::Step;
 use crate::{
     client::{Failure, Result, Session},
     cluster::{Cluster, text},

@@ -466,6 +466,12 @@ fn json_body(answer: &Answer) -> Result<Value> {
         .map_err(|error| Failure::Recoverable(format!("AWS answered with what is no JSON: {error}")))
 }
 
+/// Parses an answer of a service that speaks XML.
+pub(crate) fn parse_xml(text: &str) -> Result<roxmltree::Document<'_>> {
+    roxmltree::Document::parse(text)
+        .map_err(|error| Failure::Recoverable(format!("AWS answered with bad XML: {error}")))
+}
+
 /// Returns the text of the first element of a name, wherever it is.
 pub(crate) fn xml_text(document: &str, name: &str) -> Option<String> {
     let document = roxmltree::Document::parse(document).ok()?;

@@ -31,9 +31,8 @@ pub(crate) mod lambda {
     pub(crate) use super::lambda_alias::{statement_of, statements};
 }
 pub(crate) mod route53 {
-    pub(crate) use super::{
-        route53_hosted_zone::{bare, parse_xml},
-        route53_record_set::{API, Record, absolute, change_records, list_records, zone_name},
+    pub(crate) use super::route53_record_set::{
+        API, Record, absolute, bare, change_records, list_records, zone_name,
     };
 }
 

@@ -5,9 +5,9 @@ use std::sync::LazyLock;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
-use super::route53_record_set::{API, list_records};
+use super::route53_record_set::{API, bare, list_records};
 use crate::{
-    client::{Failure, ROUTE53, Result, Session, optional, path, xml_text},
+    client::{Failure, ROUTE53, Result, Session, optional, parse_xml, path, xml_text},
     fields::{Difference, child, escape, from_xml, parse},
     kind::{Deletion, Descriptor, Kind, Object, Observed, Tags, differs, tag_changes},
 };
@@ -54,11 +54,6 @@ static DESCRIPTOR: Descriptor = Descriptor {
     ],
     columns: &[("ZONE", "string", ".status.id")],
 };
-
-/// Returns an id without its prefix, as calls take it.
-pub(crate) fn bare(id: &str) -> &str {
-    id.trim_start_matches("/hostedzone/").trim_start_matches("/change/")
-}
 
 fn vpcs(value: &Value) -> Vec<(String, String)> {
     let one = value.get("vpc").into_iter();
@@ -266,9 +261,4 @@ impl Kind for HostedZone {
 
 fn vpc_request(name: &str, vpc: &(String, String)) -> String {
     format!("<{name} xmlns=\"https://route53.amazonaws.com/doc/2013-04-01/\">{}</{name}>", vpc_xml(vpc))
-}
-
-pub(crate) fn parse_xml(text: &str) -> Result<roxmltree::Document<'_>> {
-    roxmltree::Document::parse(text)
-        .map_err(|error| Failure::Recoverable(format!("AWS answered with bad XML: {error}")))
 }

@@ -6,9 +6,10 @@ use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
-use super::route53_hosted_zone::{bare, parse_xml};
 use crate::{
-    client::{BatchItem, BatchLimits, Failure, ROUTE53, Result, Session, optional, path, xml_text},
+    client::{
+        BatchItem, BatchLimits, Failure, ROUTE53, Result, Session, optional, parse_xml, path, xml_text,
+    },
     fields::{Difference, escape, from_xml, parse, to_xml},
     kind::{Deletion, Descriptor, Kind, Object, Observed, Reference, Tags, at},
 };
@@ -118,6 +119,11 @@ pub(crate) async fn zone_name(aws: &Session, zone: &str) -> Result<String> {
     let address = path(&[API, "hostedzone", bare(zone)]);
     let answer = aws.xml(&ROUTE53, "GetHostedZone", "GET", &address, &[], None).await?;
     Ok(absolute(&xml_text(&answer, "Name").unwrap_or_default()))
+}
+
+/// Returns an id without its prefix, as calls take it.
+pub(crate) fn bare(id: &str) -> &str {
+    id.trim_start_matches("/hostedzone/").trim_start_matches("/change/")
 }
 
 /// Lists the records of a zone, or those of a name.

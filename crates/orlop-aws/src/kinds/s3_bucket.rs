@@ -6,12 +6,11 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 
 use super::{
-    route53_hosted_zone::parse_xml,
     s3_bucket_acl,
     s3_bucket_parts::{LISTS, PARTS, item_fields},
 };
 use crate::{
-    client::{Failure, Result, S3, Session, optional, path, sha256_hex},
+    client::{Failure, Result, S3, Session, optional, parse_xml, path, sha256_hex},
     fields::{Difference, Field, Type, escape, from_xml, parse, to_xml},
     kind::{Deletion, Descriptor, Kind, Object, Observed, Reference, Tags, differs},
     policy,

@@ -202,7 +202,7 @@ impl List {
             let mut query = vec![(self.query, "")];
             query.extend(next.as_deref().map(|token| ("continuation-token", token)));
             let answer = aws.xml(&S3, self.list, "GET", bucket, &query, None).await?;
-            let document = super::route53_hosted_zone::parse_xml(&answer)?;
+            let document = crate::client::parse_xml(&answer)?;
             let items = document.root_element().children();
             let items = items.filter(|node| node.tag_name().name() == self.element);
             all.extend(items.map(|item| from_xml(fields, item)));

@@ -24,6 +24,7 @@ use crate::{
     cluster::{Resource, text},
     conditions::{
         ADVISORY, Conditions, READY, RECOVERABLE, REFERENCES_RESOLVED, ROLE_SELECTED, SYNCED, TERMINAL,
+        is_synced,
     },
     kind::Kind,
     objects::{IGNORED_NAMESPACES, ObjectKey, Objects, REPORT_AFTER, ReconcileState, has_finalizer},
@@ -80,7 +81,7 @@ impl Reconciler {
             self.objects.remove_finalizer(&resource, &object, &finalizer).await?;
             return Ok(Action::Done);
         }
-        let priority = self.state.priority(key, &object, crate::is_synced(&object));
+        let priority = self.state.priority(key, &object, is_synced(&object));
         let mut pass = Pass::new(self, kind, key, &resource, object.clone(), annotations, priority);
         let ended = if deleting { pass.delete().await } else { pass.run().await };
         let resolved = std::mem::take(&mut pass.resolved);

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{API, API_MAPPING, domain, domain_name};
 use crate::{
     bridge::{
-        kind::{Cleaned, Step},
+        step::{Cleaned, Step},
         work::{Child, Work, child_name, missing_field},
     },
     client::{Result, optional},

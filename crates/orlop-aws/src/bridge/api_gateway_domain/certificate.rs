@@ -8,8 +8,8 @@ use super::{CERTIFICATE, domain};
 use crate::{
     bridge::{
         certificates::{self, Certificate},
-        kind::{Cleaned, Step},
         records,
+        step::{Cleaned, Step},
         work::{Child, OWNER_TAG, Work, child_name, explain, missing_field, status},
     },
     client::{ACM, Result, optional},

@@ -3,8 +3,8 @@
 use super::{domain, domain_name};
 use crate::{
     bridge::{
-        kind::{Cleaned, Step},
         records::{Site, clean_site, run_site},
+        step::{Cleaned, Step},
         work::{Work, missing_field},
     },
     client::Result,

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{DOMAIN_NAME, domain};
 use crate::{
     bridge::{
-        kind::{Cleaned, Step},
+        step::{Cleaned, Step},
         work::{Child, OWNER_TAG, Work, child_name, explain, missing_field},
     },
     client::{Result, optional},

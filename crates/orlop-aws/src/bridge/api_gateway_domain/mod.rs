@@ -11,7 +11,8 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 
 use super::{
-    kind::{Cleaned, Descriptor, Phase, Phases, READY, Step, Workflow},
+    kind::{Descriptor, Phase, Phases, READY, Workflow},
+    step::{Cleaned, Step},
     work::Work,
 };
 use crate::{client::Result, fields::parse, kind::at};
