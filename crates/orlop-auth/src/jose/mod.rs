@@ -5,6 +5,7 @@
 
 mod algorithm;
 mod key_set;
+mod pem;
 mod public_key;
 mod signing_key;
 mod token;

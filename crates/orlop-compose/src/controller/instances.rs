@@ -12,12 +12,13 @@ use serde_json::{Map, Value as Json, json};
 use super::apply::{Context, apply_node, child_labels};
 use super::memory::{Child, ChildKey, InstanceKey, Seen};
 use super::pass::{NodeState, Pass};
+use super::reconciliation::Reconciliation;
 use super::report::{DEPENDENTS, MANAGED, RESOLVED, RESOURCES, with_own_conditions};
 use super::{Controller, Key, Served, instance_resource, now};
 use crate::applyset::{self, Inventory};
 use crate::cluster::{Resource, Result, code, message};
 use crate::conditions::{Conditions, Status};
-use crate::graph::{Graph, Target};
+use crate::graph::Target;
 use crate::metrics::{Count, Time};
 use crate::names;
 
@@ -70,7 +71,7 @@ impl Controller {
         if instance.pointer("/metadata/deletionTimestamp").is_some() {
             return self.delete_instance(key, &served.graph, instance, children, seen).await;
         }
-        let mut work = Work {
+        let mut reconciliation = Reconciliation {
             controller: self,
             key,
             served,
@@ -80,28 +81,17 @@ impl Controller {
             resource,
             instance,
         };
-        let before = user_metadata(&work.instance);
-        let outcome = work.run(children).await;
+        let before = user_metadata(&reconciliation.instance);
+        let outcome = reconciliation.run(children).await;
         // A change that came during the pass, such as a deletion, shows in what the last write returned. It has not
         // been acted on, so it must not count as seen.
-        *seen = (user_metadata(&work.instance) == before).then(|| Seen::of(&work.instance["metadata"]));
+        *seen = (user_metadata(&reconciliation.instance) == before)
+            .then(|| Seen::of(&reconciliation.instance["metadata"]));
         outcome.map(Some)
     }
 }
 
-/// One reconciliation of a live instance.
-pub(super) struct Work<'c> {
-    pub(super) controller: &'c Arc<Controller>,
-    pub(super) key: &'c InstanceKey,
-    served: &'c Arc<Served>,
-    pub(super) graph: &'c Arc<Graph>,
-    applyset: String,
-    pub(super) conditions: Conditions,
-    pub(super) resource: Resource,
-    pub(super) instance: Json,
-}
-
-impl Work<'_> {
+impl Reconciliation<'_> {
     async fn run(&mut self, children: &mut HashMap<ChildKey, Child>) -> Result<Action> {
         let stored = match self.manage().await {
             Ok(stored) => stored,

@@ -10,6 +10,7 @@ mod existing;
 mod instances;
 mod memory;
 mod pass;
+mod reconciliation;
 mod report;
 mod revisions;
 mod watches;

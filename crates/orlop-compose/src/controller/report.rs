@@ -6,8 +6,8 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use orlop_api::time::Time;
 use serde_json::{Value as Json, json};
 
-use super::instances::Work;
 use super::pass::{NodeState, Pass};
+use super::reconciliation::Reconciliation;
 use super::{Controller, after, now};
 use crate::cluster::{Resource, Result, code};
 use crate::conditions::Status;
@@ -22,7 +22,7 @@ pub(super) const DEPENDENTS: &[&str] = &[MANAGED, RESOLVED, RESOURCES];
 /// Objects listed in an instance's status, at most.
 const LISTED_MAX: usize = 200;
 
-impl Work<'_> {
+impl Reconciliation<'_> {
     /// Writes the outcome of a pass; `retry` is the time until the next one, if no event starts it.
     pub(super) async fn report(
         &mut self,

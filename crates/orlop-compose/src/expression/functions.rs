@@ -11,10 +11,8 @@ use orlop_cel::{
 use serde_json::Value as Json;
 use sha2::Digest as _;
 
-use super::value::to_json;
+use super::value::{OMIT, to_json};
 
-/// Name of the type that `omit()` returns.
-pub(super) const OMIT: &str = "kro.Omit";
 /// Name of the type that `runtime.newCondition` returns.
 pub(crate) const CONDITION: &str = "kro.Condition";
 /// Fields of a condition.

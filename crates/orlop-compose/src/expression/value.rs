@@ -3,7 +3,8 @@
 use orlop_cel::{EvalError, Key, List, Map, Value};
 use serde_json::Value as Json;
 
-use super::functions::OMIT;
+/// Name of the type that `omit()` returns.
+pub(super) const OMIT: &str = "kro.Omit";
 
 /// Converts a result to JSON; `None` stands for `omit()`.
 pub(crate) fn to_json(value: &Value<'_>) -> Result<Option<Json>, EvalError> {

@@ -6,7 +6,6 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use orlop_client::ResourceExt;
 
 use super::{
-    rollback::ROLLBACK_TO,
     sets::{DESIRED_REPLICAS, MAX_REPLICAS},
     strategy::{max_surge, replicas},
 };
@@ -15,6 +14,8 @@ use super::{
 pub(super) const REVISION: &str = "deployment.kubernetes.io/revision";
 /// Annotation of the revisions that a ReplicaSet had before.
 const REVISION_HISTORY: &str = "deployment.kubernetes.io/revision-history";
+/// Annotation with the revision to return to. Zero is the one before.
+pub(super) const ROLLBACK_TO: &str = "deprecated.deployment.rollback.to";
 /// Longest history.
 const HISTORY_MAX: usize = 2000;
 

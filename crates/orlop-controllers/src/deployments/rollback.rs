@@ -6,12 +6,9 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use orlop_client::ResourceExt;
 
 use super::{
-    revisions::{is_own_annotation, last, revision},
+    revisions::{ROLLBACK_TO, is_own_annotation, last, revision},
     sets::{TEMPLATE_HASH, is_same_template},
 };
-
-/// Annotation with the revision to return to. Zero is the one before.
-pub(super) const ROLLBACK_TO: &str = "deprecated.deployment.rollback.to";
 
 /// Returns the revision that a rollback is asked for.
 pub(super) fn requested(deployment: &Deployment) -> Option<i64> {

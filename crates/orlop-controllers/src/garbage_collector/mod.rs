@@ -6,6 +6,7 @@
 //! watched.
 
 mod dependents;
+mod group_kind;
 mod object;
 mod owners;
 mod stream;
@@ -29,10 +30,11 @@ use tokio::{
 };
 
 use self::{
+    group_kind::GroupKind,
     object::{ObjectReference, waits_for_collector},
     owners::KnownOwners,
     stream::Coverage,
-    unresolved::{GroupKind, WatchedKinds},
+    unresolved::WatchedKinds,
 };
 use crate::{
     backoff::retry,

@@ -7,7 +7,7 @@ use orlop_client::{
 };
 use serde_json::json;
 
-use super::{Collector, Work, unresolved::GroupKind};
+use super::{Collector, Work, group_kind::GroupKind};
 use crate::{
     discovery::Metadata,
     status::{is_not_found, is_object_not_found},

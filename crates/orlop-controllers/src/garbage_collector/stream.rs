@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 use http::Request;
 use serde::{Deserialize, de::DeserializeOwned};
 
-use super::{Collector, unresolved::GroupKind, watch::End};
+use super::{Collector, group_kind::GroupKind, watch::End};
 use crate::{
     backoff::Backoff,
     discovery::Metadata,

@@ -13,7 +13,7 @@ use orlop_client::ResourceExt;
 
 use super::{
     cluster::{Cluster, NodeInfo, PodInfo},
-    filter::Rejection,
+    rejection::Rejection,
 };
 use crate::workload::selector::Labels;
 

@@ -5,30 +5,13 @@ use k8s_openapi::api::core::v1::{PodSpec, Taint};
 use super::{
     affinity::AffinityState,
     cluster::{NodeInfo, PodInfo},
+    rejection::Rejection,
     spread::SpreadState,
     volumes::VolumeNeeds,
 };
 use crate::workload::node_match::{matches_pod, taints, untolerated};
 
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
-
-/// Reasons that a node was rejected.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Rejection {
-    pub(super) reasons: Vec<String>,
-    /// It could help if other pods went away.
-    pub(super) preemption_may_help: bool,
-}
-
-impl Rejection {
-    pub(super) fn final_reason(reason: &str) -> Self {
-        Self { reasons: vec![reason.to_owned()], preemption_may_help: false }
-    }
-
-    pub(super) fn passing(reason: &str) -> Self {
-        Self { reasons: vec![reason.to_owned()], preemption_may_help: true }
-    }
-}
 
 /// A pod to place, with what was computed of it and of the cluster once for all nodes.
 #[derive(Debug)]

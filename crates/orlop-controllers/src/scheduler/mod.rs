@@ -11,6 +11,7 @@ mod failure;
 mod filter;
 mod preempt;
 mod queue;
+mod rejection;
 mod score;
 mod spread;
 mod volumes;

@@ -10,7 +10,7 @@ use orlop_client::ResourceExt;
 
 use super::{
     cluster::{Cluster, NodeInfo, PodInfo},
-    filter::Rejection,
+    rejection::Rejection,
 };
 use crate::workload::{
     node_match::{matches_pod, taints, untolerated},

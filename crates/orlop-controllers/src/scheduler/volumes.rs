@@ -10,7 +10,7 @@ use orlop_client::ResourceExt;
 
 use super::{
     cluster::{Cluster, NodeInfo},
-    filter::Rejection,
+    rejection::Rejection,
 };
 use crate::{
     runtime::Key,

@@ -14,6 +14,7 @@ mod security;
 mod spec;
 mod template;
 mod update;
+mod volume_files;
 mod volumes;
 mod windows;
 

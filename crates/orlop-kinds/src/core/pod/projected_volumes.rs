@@ -8,7 +8,7 @@ use orlop_api::{
 };
 use serde_json::Value;
 
-use super::volumes::{
+use super::volume_files::{
     validate_downward_api_file, validate_file_mode, validate_key_to_path, validate_local_non_reserved_path,
 };
 use crate::{

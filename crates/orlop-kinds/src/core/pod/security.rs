@@ -3,7 +3,7 @@
 use orlop_api::field_error::{FieldError, FieldPath};
 use serde_json::Value;
 
-use super::{volumes::validate_local_descending_path, windows::validate_windows_options};
+use super::{volume_files::validate_local_descending_path, windows::validate_windows_options};
 use crate::{
     accessors::{flag, list, mark_repeated, present, text, texts},
     validation,

@@ -3,7 +3,14 @@
 use orlop_api::field_error::{FieldError, FieldPath};
 use serde_json::Value;
 
-use super::{environment, legacy_volumes, projected_volumes::validate_projected};
+use super::{
+    legacy_volumes,
+    projected_volumes::validate_projected,
+    volume_files::{
+        validate_downward_api_file, validate_file_mode, validate_key_to_path, validate_local_descending_path,
+        validate_no_backsteps,
+    },
+};
 use crate::{
     accessors::{flag, list, mark_repeated, present, text},
     core::persistent_volume_claim,
@@ -12,8 +19,6 @@ use crate::{
     validation,
 };
 
-const FILE_MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
-const FILE_MODE_MAX: i64 = 0o777;
 const HOST_PATH_TYPES: &[&str] =
     &["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
 
@@ -126,53 +131,6 @@ pub(crate) fn validate_source(kind: &str, source: &Value, path: &FieldPath) -> V
         },
         other => legacy_volumes::validate_source(other, source, path),
     }
-}
-
-pub(super) fn validate_file_mode(object: &Value, field: &str, path: &FieldPath) -> Option<FieldError> {
-    let mode = object.get(field)?.as_i64()?;
-    (!(0..=FILE_MODE_MAX).contains(&mode)).then(|| FieldError::invalid(&path.child(field), mode, FILE_MODE))
-}
-
-pub(super) fn validate_key_to_path(item: &Value, path: &FieldPath) -> Vec<FieldError> {
-    let mut errors: Vec<FieldError> =
-        ["key", "path"].iter().filter_map(|field| validation::require_text(item, field, path)).collect();
-    errors.extend(validate_local_non_reserved_path(text(item, "/path"), &path.child("path")));
-    errors.extend(validate_file_mode(item, "mode", path));
-    errors
-}
-
-pub(super) fn validate_downward_api_file(item: &Value, path: &FieldPath) -> Vec<FieldError> {
-    let mut errors: Vec<FieldError> = validation::require_text(item, "path", path).into_iter().collect();
-    errors.extend(validate_local_non_reserved_path(text(item, "/path"), &path.child("path")));
-    errors.extend(environment::validate_volume_field(item, path));
-    errors.extend(validate_file_mode(item, "mode", path));
-    errors
-}
-
-fn validate_no_backsteps(given: &str, path: &FieldPath) -> Vec<FieldError> {
-    if given.split('/').any(|part| part == "..") {
-        return vec![FieldError::invalid(path, given, "must not contain '..'")];
-    }
-    Vec::new()
-}
-
-/// Validates a relative path without `..`.
-pub(crate) fn validate_local_descending_path(given: &str, path: &FieldPath) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    if given.starts_with('/') {
-        errors.push(FieldError::invalid(path, given, "must be a relative path"));
-    }
-    errors.extend(validate_no_backsteps(given, path));
-    errors
-}
-
-/// Validates a relative path without `..` that does not start with a reserved name.
-pub(super) fn validate_local_non_reserved_path(given: &str, path: &FieldPath) -> Vec<FieldError> {
-    let mut errors = validate_local_descending_path(given, path);
-    if given.starts_with("..") && !given.starts_with("../") {
-        errors.push(FieldError::invalid(path, given, "must not start with '..'"));
-    }
-    errors
 }
 
 /// Validates a container's volume mounts and devices.
