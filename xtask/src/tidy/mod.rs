@@ -46,28 +46,8 @@ const LAYERS: &[&[&str]] = &[
 ];
 
 /// Folders whose modules still form cycles: the crate and the path of modules.
-const KNOWN_CYCLES: &[(&str, &str)] = &[
-    ("orlop-api", "protobuf"),
-    ("orlop-auth", "jose"),
-    ("orlop-aws", ""),
-    ("orlop-aws", "kinds"),
-    ("orlop-aws", "bridge"),
-    ("orlop-cel", ""),
-    ("orlop-cel", "value"),
-    ("orlop-cel", "library"),
-    ("orlop-compose", "expression"),
-    ("orlop-compose", "controller"),
-    ("orlop-controllers", "scheduler"),
-    ("orlop-controllers", "garbage_collector"),
-    ("orlop-controllers", "deployments"),
-    ("orlop-kinds", "core::pod"),
-    ("orlop-server", "registry"),
-    ("orlop-server", "endpoints"),
-    ("orlop-server", "auth::identity"),
-    ("orlop-store", "watch"),
-    ("orlop-store", "sqlite"),
-    ("orlop-store", "postgres"),
-];
+const KNOWN_CYCLES: &[(&str, &str)] =
+    &[("orlop-api", "protobuf"), ("orlop-cel", ""), ("orlop-cel", "value"), ("orlop-cel", "library")];
 
 pub(crate) fn run() -> Result<(), String> {
     let mut faults = Vec::new();
