@@ -45,7 +45,8 @@ const LAYERS: &[&[&str]] = &[
     &["orlop", "orlop-bench", "orlop-fuzz", "orlop-compare"],
 ];
 
-/// Folders whose modules still form cycles: the crate and the path of modules.
+/// Folders whose modules form cycles, by crate and path of modules, because their data is recursive: a protobuf message
+/// may hold an envelope with another, and CEL's values have the operations of libraries that make values.
 const KNOWN_CYCLES: &[(&str, &str)] =
     &[("orlop-api", "protobuf"), ("orlop-cel", ""), ("orlop-cel", "value"), ("orlop-cel", "library")];
 
