@@ -158,3 +158,49 @@ async fn binding_binds_by_subresource_and_legacy_path() {
         assert_eq!((code, status["message"].as_str()), (409, Some(message.as_str())), "{path}");
     }
 }
+
+#[tokio::test]
+async fn binding_is_of_one_pod_that_may_be_scheduled() {
+    let (chain, _store) = server().await;
+    let pods = "/api/v1/namespaces/default/pods";
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "finalizers": ["example.com/x"]},
+        "spec": {"schedulingGates": [{"name": "example.com/queue"}], "containers": [{"name": "c", "image": "i"}]}});
+    let (_, made) = call(&chain, "POST", pods, Some(&pod)).await;
+    let uid = made["metadata"]["uid"].as_str().unwrap();
+    let bind = async |metadata: Value| {
+        let mut binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": "n"}});
+        for (key, value) in metadata.as_object().unwrap() {
+            binding["metadata"][key] = value.clone();
+        }
+        let (code, status) = call(&chain, "POST", &format!("{pods}/p/binding"), Some(&binding)).await;
+        (code, status["message"].as_str().unwrap_or_default().to_owned())
+    };
+    let refusal = |resource: &str, why: &str| {
+        (409, format!("Operation cannot be fulfilled on {resource} \"p\": {why}"))
+    };
+    assert_eq!(
+        bind(json!({})).await,
+        refusal("pods/binding", "pod p has non-empty .spec.schedulingGates"),
+        "a queue holds it back"
+    );
+    let ungated = json!({"spec": {"schedulingGates": null}});
+    assert_eq!(call(&chain, "PATCH", &format!("{pods}/p"), Some(&ungated)).await.0, 200);
+    // An earlier pod of the name was meant.
+    let why = format!("Precondition failed: UID in precondition: other, UID in object meta: {uid}");
+    assert_eq!(bind(json!({"uid": "other"})).await, refusal("pods", &why));
+    assert_eq!(bind(json!({"resourceVersion": "1"})).await.0, 409);
+    assert_eq!(call(&chain, "DELETE", &format!("{pods}/p"), None).await.0, 200);
+    assert_eq!(
+        bind(json!({"uid": uid})).await,
+        refusal("pods/binding", "pod p is being deleted, cannot be assigned to a host")
+    );
+    let finished = json!({"metadata": {"finalizers": null}});
+    assert_eq!(call(&chain, "PATCH", &format!("{pods}/p"), Some(&finished)).await.0, 200);
+    let mut again = pod.clone();
+    again["spec"]["schedulingGates"] = Value::Null;
+    let (code, made) = call(&chain, "POST", pods, Some(&again)).await;
+    assert_eq!(code, 201, "{made}");
+    let (uid, version) = (&made["metadata"]["uid"], &made["metadata"]["resourceVersion"]);
+    assert_eq!(bind(json!({"uid": uid, "resourceVersion": version})).await, (201, String::new()));
+}

@@ -1,7 +1,10 @@
 //! Attributes of a request: who asks for what. Authorization, admission, flow control, audit and metrics all
 //! decide by them.
 
-use std::sync::{Arc, LazyLock};
+use std::{
+    borrow::Cow,
+    sync::{Arc, LazyLock},
+};
 
 use http::Method;
 use orlop_api::{group_version::GroupResource, names, query::Query, user::UserInfo};
@@ -70,7 +73,8 @@ impl Attributes {
     }
 
     fn of_resource(method: &Method, path: &str, query: &Query) -> Option<Self> {
-        let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
+        let (segments, starts) = segments(path);
+        let segments: Vec<&str> = segments.iter().map(|segment| &**segment).collect();
         let (group, version, mut rest) = match segments.as_slice() {
             ["api", version, rest @ ..] => ("", *version, rest),
             ["apis", group, version, rest @ ..] => (*group, *version, rest),
@@ -108,10 +112,13 @@ impl Attributes {
             ..Self::default()
         };
         if let [name, tail @ ..] = tail {
-            attributes.name = percent_decoded(name);
+            attributes.name = (*name).into();
             if let ([subresource, tail @ ..], false) = (tail, legacy_proxy) {
                 attributes.subresource = Some(Subresource::from(*subresource));
-                attributes.rest = tail.join("/");
+                // The backend of a proxy decodes its path itself.
+                let start = starts.get(segments.len() - tail.len()).copied().unwrap_or(path.len());
+                let encoded = path[start..].split('/').filter(|segment| !segment.is_empty());
+                attributes.rest = encoded.collect::<Vec<_>>().join("/");
             }
         }
         if attributes.name.is_empty() {
@@ -171,15 +178,40 @@ impl Attributes {
     }
 }
 
+/// Returns the segments of a path, decoded, and where each starts. An escaped slash separates segments too, as in
+/// Kubernetes: an extension API server that decodes the path before it splits it must not find a subresource in what was
+/// authorized as a name.
+fn segments(path: &str) -> (Vec<Cow<'_, str>>, Vec<usize>) {
+    let (mut segments, mut starts) = (Vec::new(), Vec::new());
+    let (bytes, mut start, mut at) = (path.as_bytes(), 0, 0);
+    while at <= bytes.len() {
+        let width = match &bytes[at..] {
+            [] | [b'/', ..] => 1,
+            [b'%', b'2', b'f' | b'F', ..] => 3,
+            _ => {
+                at += 1;
+                continue;
+            }
+        };
+        if at > start {
+            segments.push(percent_decoded(&path[start..at]));
+            starts.push(start);
+        }
+        at += width;
+        start = at;
+    }
+    (segments, starts)
+}
+
 /// Decodes a path segment; leaves it as it is if an escape is malformed.
-fn percent_decoded(segment: &str) -> String {
+fn percent_decoded(segment: &str) -> Cow<'_, str> {
     if !segment.contains('%') {
-        return segment.to_owned();
+        return Cow::Borrowed(segment);
     }
     // A plus sign is literal in a path.
     let escaped = segment.replace('+', "%2B");
     let pair = form_urlencoded::parse(escaped.as_bytes()).next();
-    pair.map_or_else(|| segment.to_owned(), |(name, _)| name.into_owned())
+    pair.map_or(Cow::Borrowed(segment), |(name, _)| Cow::Owned(name.into_owned()))
 }
 
 #[cfg(test)]
@@ -221,10 +253,21 @@ mod tests {
         check("/apis/apps/v1", "get", "");
         check("/healthz", "get", "");
         check("/api/v1/nodes/a%3Ab", "get", "|v1||nodes|a:b|");
+        check("/api/v1/namespaces/a/pods/x%2Fstatus", "get", "|v1|a|pods|x|status");
+        check("/apis/apps/v1/namespaces/a%2fdeployments/x%2Fscale/y", "get", "apps|v1|a|deployments|x|scale");
+        check("/api/v1/namespaces/%61/%70ods", "list", "|v1|a|pods||");
         assert_eq!(classified(Method::HEAD, "/livez").0, "head");
         assert_eq!(classified(Method::POST, "/api/v1/watch/namespaces/a/pods").0, "");
         assert_eq!(classified(Method::DELETE, "/api/v1/namespaces/a/pods").0, "deletecollection");
         assert_eq!(classified(Method::PUT, "/api/v1/namespaces/a/finalize").1, "|v1||namespaces|a|finalize");
+    }
+
+    #[test]
+    fn path_of_a_proxied_request_stays_encoded() {
+        let rest = |path: &str| Attributes::of(&Method::GET, path, &Query::default()).rest;
+        assert_eq!(rest("/api/v1/namespaces/a/pods/x/proxy/b%2Fc/d%20e"), "b%2Fc/d%20e");
+        assert_eq!(rest("/api/v1/namespaces/a/pods/x%2Fproxy%2Fb/c%2Fd"), "b/c%2Fd");
+        assert_eq!(rest("/api/v1/namespaces/a/pods/x/proxy"), "");
     }
 
     #[test]

@@ -39,6 +39,8 @@ pub(super) async fn mutate(request: &Request, object: &mut Value, old: Option<&V
     let managed_before = object.pointer("/metadata/managedFields").cloned();
     let mutated = call.mutate(object, old).await;
     preconditions::prefer_namespace(request, object, operation, mutated).await?;
+    // Authorization and quotas are of the namespace in the path.
+    prepare::set_namespace(request, object)?;
     let is_same = object.pointer("/metadata/managedFields") == managed_before.as_ref();
     if !is_same && let Err(why) = ManagedFields::of(object) {
         let metadata = metadata_mut(object);

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{
     Request, admission, decoder, device_access, escalation, parameter_access,
     preconditions::{self, Preconditions},
-    prepare, quota,
+    prepare, quota, verb_access,
     written::Written,
 };
 use crate::{
@@ -170,7 +170,8 @@ async fn create_once(
     })
 }
 
-/// Sets the fields of a new object that the server owns, validates it and lets admission plugins refuse it.
+/// Sets the fields of a new object that the server owns, validates it, authorizes its creation by an update or an apply
+/// and lets admission plugins refuse it.
 async fn complete(request: &Request, object: &mut Value) -> Result<(), Status> {
     set_system_fields(request, object);
     let mut errors = device_access::check(request, object, None).await?;
@@ -178,6 +179,7 @@ async fn complete(request: &Request, object: &mut Value) -> Result<(), Status> {
     prepare::refuse_invalid(&request.kind, object, &errors)?;
     parameter_access::check(request, object, None).await?;
     request.kind.strategy.warnings_on_create(object).into_iter().for_each(|warning| request.warn(warning));
+    verb_access::check_create(request).await?;
     admission::validate(request, object, None).await
 }
 

@@ -42,6 +42,7 @@ mod signer_access;
 mod subresources;
 mod unreadable;
 pub(crate) mod update;
+mod verb_access;
 mod verb_span;
 mod watch;
 pub(crate) mod written;

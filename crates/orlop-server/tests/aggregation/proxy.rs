@@ -21,7 +21,7 @@ use tokio_tungstenite::{
 
 use crate::{
     extension::{Answer, Extension, answer, json_answer},
-    support::{ask, server, started_with, whole},
+    support::{ask, create, server, started_with, whole},
 };
 
 const LAMPS: &str = "/apis/home.example.com/v1/namespaces/default/lamps";
@@ -94,6 +94,37 @@ async fn unauthorized_requests_do_not_reach_the_extension_server() {
     let response = chain.answer(request, Some(&User { name: "bob".to_owned(), ..User::default() })).await;
     assert_eq!(response.status(), 403);
     assert_eq!(*calls.lock().unwrap(), before);
+}
+
+#[tokio::test]
+async fn escaped_slash_hides_no_subresource_from_authorization() {
+    let (chain, _store) = server().await;
+    let extension = Extension::start().await;
+    let paths = Arc::new(Mutex::new(Vec::new()));
+    let told = paths.clone();
+    extension.answers(move |request| {
+        told.lock().unwrap().push(request.uri().path().to_owned());
+        async { json_answer(&json!({})) }
+    });
+    extension.available(&chain).await;
+    let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "lamps"},
+        "rules": [{"verbs": ["update"], "apiGroups": ["home.example.com"], "resources": ["lamps"]}]});
+    create(&chain, &format!("{rbac}/roles"), &role).await;
+    let group = "rbac.authorization.k8s.io";
+    let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+        "metadata": {"name": "lamps"}, "roleRef": {"apiGroup": group, "kind": "Role", "name": "lamps"},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": "ann"}]});
+    create(&chain, &format!("{rbac}/rolebindings"), &binding).await;
+    paths.lock().unwrap().clear();
+    let ann = User::authenticated("ann", []);
+    for (path, code) in [("x", 200), ("x/status", 403), ("x%2Fstatus", 403), ("x%2fstatus", 403)] {
+        let request = Request::put(format!("{LAMPS}/{path}")).body(Full::new(Bytes::from("{}"))).unwrap();
+        assert_eq!(chain.answer(request, Some(&ann)).await.status(), code, "{path}");
+    }
+    let reached = paths.lock().unwrap().clone();
+    assert!(reached.iter().any(|path| path.ends_with("/x")), "{reached:?}");
+    assert!(!reached.iter().any(|path| path.to_lowercase().contains("status")), "{reached:?}");
 }
 
 #[tokio::test]

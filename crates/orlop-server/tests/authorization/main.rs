@@ -12,6 +12,7 @@ mod shared_database;
 mod signers;
 #[path = "../support/mod.rs"]
 mod support;
+mod verbs;
 
 use bytes::Bytes;
 use http::Request;

@@ -94,6 +94,51 @@ async fn patched_object_is_defaulted_pruned_and_validated() {
 }
 
 #[tokio::test]
+async fn patched_object_stays_the_one_that_was_asked_for() {
+    let hook = Hook::start(&[], allow).await;
+    let chain = server().await;
+    assert_eq!(call(&chain, "POST", MAPS, Some(&config_map("there"))).await.0, 201);
+    let there = format!("{MAPS}/there");
+    let before = call(&chain, "GET", &there, None).await.1;
+    configure(&chain, MUTATING, "c", &[webhook(&hook, "a.example.com")]).await;
+    let answer = |path: &'static str, value: &'static str| {
+        hook.answers(move |review| patch(review, &json!([{"op": "add", "path": path, "value": value}])));
+    };
+    answer("/metadata/namespace", "kube-system");
+    let change = json!({"data": {"a": "c"}});
+    for (method, path, body) in [
+        ("POST", MAPS, config_map("m")),
+        ("PUT", &there, config_map("there")),
+        ("PATCH", &there, change.clone()),
+    ] {
+        let (code, failed) = call(&chain, method, path, Some(&body)).await;
+        assert_eq!(
+            (code, failed["message"].as_str().unwrap()),
+            (400, "the namespace of the provided object does not match the namespace sent on the request"),
+            "{method}"
+        );
+    }
+    for (field, code) in [("name", 422), ("uid", 422), ("resourceVersion", 409)] {
+        let path: &'static str = match field {
+            "name" => "/metadata/name",
+            "uid" => "/metadata/uid",
+            _ => "/metadata/resourceVersion",
+        };
+        answer(path, "1");
+        assert_eq!(call(&chain, "PATCH", &there, Some(&change)).await.0, code, "{field}");
+    }
+    // Removed, it is the request's.
+    hook.answers(|review| patch(review, &json!([{"op": "remove", "path": "/metadata/namespace"}])));
+    let (code, made) = call(&chain, "POST", MAPS, Some(&config_map("m"))).await;
+    assert_eq!((code, &made["metadata"]["namespace"]), (201, &json!("default")), "{made}");
+    assert_eq!(call(&chain, "GET", &there, None).await.1, before);
+    let elsewhere = "/api/v1/namespaces/kube-system/configmaps";
+    for name in ["m", "there"] {
+        assert_eq!(call(&chain, "GET", &format!("{elsewhere}/{name}"), None).await.0, 404);
+    }
+}
+
+#[tokio::test]
 async fn deletions_cannot_be_patched() {
     let hook = Hook::start(&[], allow).await;
     let chain = server().await;

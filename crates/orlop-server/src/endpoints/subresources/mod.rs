@@ -12,7 +12,7 @@ mod token;
 use http::Response;
 use orlop_api::{object_meta, options::FieldValidation, status::Status};
 
-use super::{Request, admission, decoder};
+use super::{Request, admission, decoder, verb_access};
 use crate::{
     http::body::Body,
     registry::Kind,
@@ -32,6 +32,7 @@ pub(super) async fn run(request: &Request) -> Result<Response<Body>, Status> {
         (Verb::Get, Subresource::Log) => log::get(request).await,
         (_, subresource) if subresource.is_connect() => {
             admission::connect(request).await?;
+            verb_access::check_connect(request).await?;
             match subresource {
                 Subresource::Proxy => proxy::connect(request).await,
                 _ => streams::connect(request).await,

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::{
     endpoints::{Request, admission, answer, decoder, update},
     http::{body::Body, query::Query},
+    object::is_terminating,
     request::options::WriteOptions,
 };
 
@@ -33,16 +34,13 @@ pub(super) async fn bind(request: &Request) -> Result<Response<Body>, Status> {
     let copied = |field: &str| object_meta::of(&binding).get(field).and_then(Value::as_object).cloned();
     let (annotations, labels) = (copied("annotations"), copied("labels"));
     let _bound = update::change(request, options.dry_run, |old| {
-        let bound = old.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default();
-        if !bound.is_empty() {
-            return Err(Status::conflict(
-                &GroupResource::new("", "pods/binding"),
-                &request.attributes.name,
-                &format!("pod {} is already assigned to node {bound:?}", request.attributes.name),
-            ));
-        }
+        check_bindable(request, &binding, old)?;
         let mut object = old.clone();
         object["spec"]["nodeName"] = node.clone().into();
+        if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
+            // Stale: the scheduler's nomination is done.
+            status.remove("nominatedNodeName");
+        }
         for (key, value) in annotations.iter().flatten() {
             object["metadata"]["annotations"][key] = value.clone();
         }
@@ -64,6 +62,31 @@ pub(super) async fn bind(request: &Request) -> Result<Response<Body>, Status> {
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201,
         }),
     )
+}
+
+/// Returns Conflict if a pod cannot be bound, or is not the one that a binding names by UID and resourceVersion.
+fn check_bindable(request: &Request, binding: &Value, pod: &Value) -> Result<(), Status> {
+    let name = &request.attributes.name;
+    let text = |object: &Value, field: &str| object_meta::text(object_meta::of(object), field).to_owned();
+    for (field, told) in [("uid", "UID"), ("resourceVersion", "ResourceVersion")] {
+        let (wanted, found) = (text(binding, field), text(pod, field));
+        if !wanted.is_empty() && wanted != found {
+            let resource = request.kind.group_resource();
+            return Err(Status::conflict_precondition(&resource, name, told, &wanted, &found));
+        }
+    }
+    let node = pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default();
+    let gates = pod.pointer("/spec/schedulingGates").and_then(Value::as_array);
+    let why = if is_terminating(pod) {
+        format!("pod {name} is being deleted, cannot be assigned to a host")
+    } else if !node.is_empty() {
+        format!("pod {name} is already assigned to node {node:?}")
+    } else if gates.is_some_and(|gates| !gates.is_empty()) {
+        format!("pod {name} has non-empty .spec.schedulingGates")
+    } else {
+        return Ok(());
+    };
+    Err(Status::conflict(&GroupResource::new("", "pods/binding"), name, &why))
 }
 
 /// Sets a condition of an object's status.
