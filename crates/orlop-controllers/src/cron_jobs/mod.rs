@@ -124,7 +124,10 @@ impl Controller {
             },
         };
         if spec.schedule.contains("TZ") {
-            let text = "CRON_TZ or TZ used in schedule is not officially supported, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details";
+            let text = format!(
+                "CRON_TZ or TZ used in schedule {:?} is not officially supported, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details",
+                spec.schedule
+            );
             self.recorder.warning(cached, "UnsupportedSchedule", text);
         }
         let schedule = spec

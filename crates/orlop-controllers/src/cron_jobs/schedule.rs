@@ -2,7 +2,7 @@
 //!
 //! The API server has validated the schedule; this parses it once more for its times.
 
-use jiff::{SignedDuration, Timestamp, Unit, Zoned, civil::Weekday, tz::TimeZone};
+use jiff::{SignedDuration, Timestamp, Zoned, civil::Weekday, tz::TimeZone};
 
 /// A schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +43,6 @@ impl Schedule {
         for (place, part) in parts.iter().enumerate() {
             fields[place] = parse_field(part, place)?;
         }
-        let is_any = |part: &str| part.starts_with('*') || part.starts_with('?');
         Some(Self::Fields { fields, any_day: is_any(parts[2]), any_weekday: is_any(parts[4]) })
     }
 
@@ -66,26 +65,27 @@ fn has(bits: u64, value: i8) -> bool {
     u32::try_from(value).is_ok_and(|value| bits & (1 << value) != 0)
 }
 
-/// Walks to the next matching month, day, hour and minute. An hour that daylight saving skips does not fire.
+/// Walks to the next matching month, day, hour and minute. Hours and minutes are walked in elapsed time: one that daylight
+/// saving skips does not fire, and one that it repeats fires twice.
 fn next_field_time(fields: &[u64; 5], any_day: bool, any_weekday: bool, start: &Zoned) -> Option<Timestamp> {
     let [minutes, hours, days, months, weekdays] = *fields;
     let last_year = start.year().checked_add(YEARS_MAX)?;
-    let mut time = start.datetime().with().second(0).subsec_nanosecond(0).build().ok()?;
-    time = time.checked_add(SignedDuration::from_mins(1)).ok()?;
+    let minute = SignedDuration::from_mins(1);
+    let mut time = start.with().second(0).subsec_nanosecond(0).build().ok()?.checked_add(minute).ok()?;
     loop {
         if time.year() > last_year {
             return None;
         }
         if !has(months, time.month()) {
             let next = time.date().first_of_month().checked_add(jiff::Span::new().months(1)).ok()?;
-            time = next.at(0, 0, 0, 0);
+            time = next.to_zoned(start.time_zone().clone()).ok()?;
             continue;
         }
         let weekday = time.date().weekday().since(Weekday::Sunday);
         let (is_day, is_weekday) = (has(days, time.day()), has(weekdays, weekday));
         let matches = if any_day || any_weekday { is_day && is_weekday } else { is_day || is_weekday };
         if !matches {
-            time = time.date().tomorrow().ok()?.at(0, 0, 0, 0);
+            time = time.date().tomorrow().ok()?.to_zoned(start.time_zone().clone()).ok()?;
             continue;
         }
         if !has(hours, time.hour()) {
@@ -93,16 +93,19 @@ fn next_field_time(fields: &[u64; 5], any_day: bool, any_weekday: bool, start: &
             continue;
         }
         if !has(minutes, time.minute()) {
-            time = time.checked_add(SignedDuration::from_mins(1)).ok()?;
+            time = time.checked_add(minute).ok()?;
             continue;
         }
-        let zoned = time.to_zoned(start.time_zone().clone()).ok()?;
-        let is_skipped = zoned.datetime() != time;
-        if !is_skipped && zoned.timestamp() > start.timestamp() {
-            return zoned.round(Unit::Second).ok().map(|zoned| zoned.timestamp());
-        }
-        time = time.checked_add(SignedDuration::from_mins(1)).ok()?;
+        return Some(time.timestamp());
     }
+}
+
+/// Returns whether a field names every value: only then does the other of the two kinds of days decide alone.
+fn is_any(field: &str) -> bool {
+    field.split(',').any(|part| {
+        let (range, step) = part.split_once('/').unwrap_or((part, "1"));
+        matches!(range, "*" | "?") && step.parse::<u32>().is_ok_and(|step| step == 1)
+    })
 }
 
 fn parse_field(text: &str, place: usize) -> Option<u64> {
@@ -164,6 +167,13 @@ mod tests {
         assert_eq!(utc("0 0 29 feb ?", "2025-03-01T00:00:00Z"), "2028-02-29T00:00:00Z");
         assert_eq!(utc("20-35/15 * * * *", "2026-07-09T14:46:00Z"), "2026-07-09T15:20:00Z");
         assert_eq!(utc("0 0 13 * FRI", "2026-11-01T00:00:00Z"), "2026-11-06T00:00:00Z", "either day");
+        assert_eq!(
+            utc("0 0 */10 * 1", "2026-11-02T00:00:00Z"),
+            "2026-11-09T00:00:00Z",
+            "a step names days, too"
+        );
+        assert_eq!(utc("0 0 */1 * 1", "2026-11-02T00:00:00Z"), "2026-11-09T00:00:00Z");
+        assert_eq!(utc("0 0 */10 * *", "2026-11-02T00:00:00Z"), "2026-11-11T00:00:00Z");
         assert_eq!(utc("0 0 * * 0", "2026-11-01T00:00:00Z"), "2026-11-08T00:00:00Z");
         assert_eq!(utc("@monthly", "2026-11-01T00:00:00Z"), "2026-12-01T00:00:00Z");
         assert_eq!(utc("@every 90s", "2026-11-01T00:00:00Z"), "2026-11-01T00:01:30Z");
@@ -178,6 +188,13 @@ mod tests {
         assert_eq!(berlin("0 9 * * *", "2026-07-01T00:00:00Z"), "2026-07-01T07:00:00Z");
         // 02:30 does not exist on 2026-03-29.
         assert_eq!(berlin("30 2 * * *", "2026-03-28T12:00:00Z"), "2026-03-30T00:30:00Z");
+        // 02:00 to 03:00 comes twice on 2026-10-25, at 00:00 and at 01:00 in UTC.
+        assert_eq!(berlin("*/30 * * * *", "2026-10-25T00:30:00Z"), "2026-10-25T01:00:00Z");
+        assert_eq!(berlin("30 2 * * *", "2026-10-25T00:00:00Z"), "2026-10-25T00:30:00Z");
+        assert_eq!(berlin("30 2 * * *", "2026-10-25T00:30:00Z"), "2026-10-25T01:30:00Z");
+        assert_eq!(berlin("0 3 * * *", "2026-10-25T00:30:00Z"), "2026-10-25T02:00:00Z");
+        // Midnight does not exist on 2026-09-06: the day begins at 01:00.
+        assert_eq!(next("0 1 * * *", "2026-09-05T12:00:00Z", "America/Santiago"), "2026-09-06T04:00:00Z");
     }
 
     #[test]

@@ -37,7 +37,11 @@ fn by_node(pods: &[Arc<Pod>]) -> ByNode<'_> {
         }
     }
     for pods in by_node.values_mut() {
-        pods.sort_by_key(|pod| (pod.metadata.creation_timestamp.as_ref().map(|time| time.0), pod.name_any()));
+        // Those that have a node come first.
+        pods.sort_by_key(|pod| {
+            let created = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
+            (pods::node_name(pod).is_none(), created, pod.name_any())
+        });
     }
     by_node
 }
@@ -73,9 +77,8 @@ pub(super) fn plan(
 ) -> Plan {
     let by_node = by_node(owned);
     let template = placement::template(set);
-    let desired: Vec<&Arc<Node>> =
-        nodes.iter().filter(|node| placement::should_run(&template, node).0).collect();
-    let (max_surge, max_unavailable) = limits(set, i32::try_from(desired.len()).unwrap_or(i32::MAX));
+    let desired = nodes.iter().filter(|node| placement::should_run(&template, node).0).count();
+    let (max_surge, max_unavailable) = limits(set, i32::try_from(desired).unwrap_or(i32::MAX));
     let mut plan = Plan::default();
     for node in nodes {
         let (runs, stays) = placement::should_run(&template, node);
@@ -89,7 +92,8 @@ pub(super) fn plan(
         let (finished, active): (Vec<&Arc<Pod>>, Vec<&Arc<Pod>>) =
             living().copied().partition(|pod| pods::is_terminal(pod));
         plan.finished.extend(finished.into_iter().map(|pod| (Arc::clone(pod), name.clone())));
-        if runs && pods.is_empty() {
+        // With surge a pod in deletion is replaced before it has gone.
+        if runs && (pods.is_empty() || max_surge > 0 && active.is_empty()) {
             plan.create.push(name);
             continue;
         }
@@ -98,12 +102,12 @@ pub(super) fn plan(
             plan.delete.extend(active.iter().skip(1).map(|pod| Arc::clone(pod)));
             continue;
         }
-        // With surge an old and a new pod may be together, until the new one is available.
+        // With surge an old and a new pod may be together, until the new one is available or the old one serves nobody.
         let (new, old): (Vec<&Arc<Pod>>, Vec<&Arc<Pod>>) =
             active.into_iter().partition(|pod| is_of(pod, hash));
         plan.delete.extend(new.iter().skip(1).chain(old.iter().skip(1)).map(|pod| Arc::clone(pod)));
         if let (Some(new), Some(old)) = (new.first(), old.first())
-            && is_available(set, new, now)
+            && (is_available(set, new, now) || !pods::is_ready(old))
         {
             plan.delete.push(Arc::clone(old));
         }
@@ -118,52 +122,83 @@ pub(super) fn plan(
     let is_rolling =
         set.spec.update_strategy.as_ref().and_then(|strategy| strategy.type_.as_deref()) != Some("OnDelete");
     if is_rolling && plan.create.is_empty() && plan.delete.is_empty() {
-        plan.update(set, &desired, &by_node, hash, (max_surge, max_unavailable), now);
+        let places = nodes.iter().filter_map(|node| {
+            let name = node.name_any();
+            let pods = by_node.get(&name).map(Vec::as_slice).unwrap_or_default();
+            let runs = placement::should_run(&template, node).0;
+            (runs || !pods.is_empty()).then(|| Place::new(name, runs, pods, hash))
+        });
+        let places: Vec<Place<'_>> = places.collect();
+        match max_surge {
+            0 => plan.replace(set, &places, max_unavailable, now),
+            _ => plan.surge(set, &places, max_surge, now),
+        }
     }
     plan
 }
 
+/// A node that should run a pod or has one, during an update.
+struct Place<'a> {
+    node: String,
+    /// It should run a pod. One that is there may stay in any case, until it is updated.
+    runs: bool,
+    new: Option<&'a Arc<Pod>>,
+    old: Option<&'a Arc<Pod>>,
+}
+
+impl<'a> Place<'a> {
+    fn new(node: String, runs: bool, pods: &[&'a Arc<Pod>], hash: &str) -> Self {
+        let of = |is_new: bool| {
+            pods.iter().copied().find(|pod| pods::is_active(pod) && is_of(pod, hash) == is_new)
+        };
+        Self { node, runs, new: of(true), old: of(false) }
+    }
+}
+
 impl Plan {
-    /// Replaces pods of an old revision, within the limits.
-    fn update(
-        &mut self,
-        set: &DaemonSet,
-        desired: &[&Arc<Node>],
-        by_node: &ByNode<'_>,
-        hash: &str,
-        (max_surge, max_unavailable): (usize, usize),
-        now: Timestamp,
-    ) {
-        let mut candidates: Vec<(String, &Arc<Pod>)> = Vec::new();
-        let (mut unavailable, mut surging) = (0, 0);
-        for node in desired {
-            let name = node.name_any();
-            let pods: &[&Arc<Pod>] = by_node.get(&name).map(Vec::as_slice).unwrap_or_default();
-            let new = pods.iter().find(|pod| is_of(pod, hash) && !pods::is_terminal(pod));
-            let old = pods.iter().find(|pod| !is_of(pod, hash) && !pods::is_terminal(pod));
-            match (new, old) {
-                (Some(_), Some(_)) => surging += 1,
+    /// Deletes pods of an old revision within the limit. Others are created once they are gone.
+    fn replace(&mut self, set: &DaemonSet, places: &[Place<'_>], max_unavailable: usize, now: Timestamp) {
+        let mut candidates: Vec<&Arc<Pod>> = Vec::new();
+        let mut unavailable = 0;
+        for place in places {
+            match (place.new, place.old) {
+                (None, None) | (Some(_), Some(_)) => unavailable += 1,
                 (Some(new), None) => unavailable += usize::from(!is_available(set, new, now)),
-                (None, None) => unavailable += 1,
-                (None, Some(old)) if pods::is_deleting(old) => unavailable += 1,
-                (None, Some(old)) if !is_available(set, old, now) => {
+                (None, Some(old)) if is_available(set, old, now) => candidates.push(old),
+                (None, Some(old)) => {
                     // It serves nobody: its replacement costs nothing.
-                    match max_surge {
-                        0 => self.delete.push(Arc::clone(old)),
-                        _ => self.create.push(name),
-                    }
+                    self.delete.push(Arc::clone(old));
                     unavailable += 1;
                 }
-                (None, Some(old)) => candidates.push((name, old)),
             }
         }
-        if max_surge == 0 {
-            let budget = max_unavailable.saturating_sub(unavailable);
-            self.delete.extend(candidates.into_iter().take(budget).map(|(_, old)| Arc::clone(old)));
-        } else {
-            let budget = max_surge.saturating_sub(surging + self.create.len());
-            self.create.extend(candidates.into_iter().take(budget).map(|(name, _)| name));
+        let budget = max_unavailable.saturating_sub(unavailable);
+        self.delete.extend(candidates.into_iter().take(budget).map(Arc::clone));
+    }
+
+    /// Creates pods beside those of an old revision within the limit. The old ones go when the new ones are available, and
+    /// those of nodes that should run none once enough others are.
+    fn surge(&mut self, set: &DaemonSet, places: &[Place<'_>], max_surge: usize, now: Timestamp) {
+        let (mut candidates, mut misplaced): (Vec<&str>, Vec<&Arc<Pod>>) = (Vec::new(), Vec::new());
+        let (mut surging, mut available, mut desired) = (0, 0, 0);
+        for place in places {
+            desired += usize::from(place.runs);
+            let is_served = place.old.or(place.new).is_some_and(|pod| is_available(set, pod, now));
+            available += usize::from(is_served);
+            match (place.new, place.old) {
+                (_, None) => {}
+                (Some(new), Some(_)) => surging += usize::from(!is_available(set, new, now)),
+                // It serves nobody: its replacement is no surge.
+                (None, Some(_)) if place.runs && !is_served => self.create.push(place.node.clone()),
+                (None, Some(_)) if place.runs => candidates.push(&place.node),
+                (None, Some(old)) if is_served => misplaced.push(old),
+                (None, Some(old)) => self.delete.push(Arc::clone(old)),
+            }
         }
+        let surplus = available.saturating_sub(desired);
+        self.delete.extend(misplaced.into_iter().take(surplus).map(Arc::clone));
+        let budget = max_surge.saturating_sub(surging);
+        self.create.extend(candidates.into_iter().take(budget).map(str::to_owned));
     }
 }
 
@@ -296,8 +331,45 @@ mod tests {
             ["a"],
             "the old one goes when the new one is available"
         );
+        let failing =
+            [pod("a", "a", "old", false), pod("n", "a", "new", false), old[1].clone(), old[2].clone()];
+        assert_eq!(
+            planned(&surge, &nodes, &failing).1,
+            ["a"],
+            "an old one that is not ready makes room at once"
+        );
+        let broken = [pod("a", "a", "old", false), old[1].clone(), old[2].clone()];
+        assert_eq!(planned(&surge, &nodes, &broken).0, ["a", "b"], "its replacement is no surge");
+        let mut leaving = Pod::clone(&old[0]);
+        leaving.metadata.deletion_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::UNIX_EPOCH));
+        let leaving = [Arc::new(leaving), old[1].clone(), old[2].clone()];
+        assert_eq!(
+            planned(&surge, &nodes, &leaving).0,
+            ["a"],
+            "one in deletion is replaced before it has gone"
+        );
+        assert_eq!(planned(&set(json!({})), &nodes, &leaving), (vec![], vec![]), "or else when it has gone");
         let on_delete = set(json!({"updateStrategy": {"type": "OnDelete"}}));
         assert_eq!(planned(&on_delete, &nodes, &old), (vec![], vec![]));
+    }
+
+    #[test]
+    fn update_removes_old_pods_from_nodes_that_should_run_none() {
+        let nodes = [node("a", None), node("b", Some(("dedicated", "NoSchedule")))];
+        let pods = [pod("a", "a", "new", true), pod("b", "b", "old", true)];
+        assert_eq!(planned(&set(json!({})), &nodes, &pods), (vec![], vec!["b".to_owned()]));
+        let surge = set(json!({"updateStrategy": {"type": "RollingUpdate",
+            "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}}));
+        assert_eq!(planned(&surge, &nodes, &pods).1, ["b"], "enough others are available");
+        let starting = [pod("a", "a", "new", false), pods[1].clone()];
+        assert_eq!(planned(&surge, &nodes, &starting), (vec![], vec![]), "it is the last that is available");
+        let current = [pods[0].clone(), pod("b", "b", "new", true)];
+        assert_eq!(
+            planned(&set(json!({})), &nodes, &current),
+            (vec![], vec![]),
+            "NoSchedule drives nobody out"
+        );
     }
 
     #[test]

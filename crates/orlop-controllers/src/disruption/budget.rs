@@ -85,6 +85,20 @@ pub(super) fn failed(
     }
 }
 
+/// Returns the pods that were to be disrupted, have lived on for too long, and count again from now on.
+pub(super) fn not_deleted<'a>(
+    budget: &PodDisruptionBudget,
+    pods: &'a [Arc<Pod>],
+    now: Timestamp,
+) -> impl Iterator<Item = &'a Arc<Pod>> {
+    let disrupted =
+        budget.status.as_ref().and_then(|status| status.disrupted_pods.clone()).unwrap_or_default();
+    pods.iter().filter(move |pod| {
+        let at = pod.metadata.name.as_ref().and_then(|name| disrupted.get(name));
+        !pods::is_deleting(pod) && at.is_some_and(|at| plus_seconds(at.0, STALE_S) <= now)
+    })
+}
+
 /// Returns the pods that an eviction has been granted for and that are not gone yet.
 fn still_disrupted(
     old: &PodDisruptionBudgetStatus,
@@ -172,6 +186,11 @@ mod tests {
         let (status, next) = super::status(&budget, &pods(3), 3, at(10));
         assert_eq!((status.current_healthy, status.disruptions_allowed), (Some(2), Some(1)));
         assert_eq!((status.disrupted_pods.unwrap().len(), next), (1, Some(at(120))));
+        assert_eq!(not_deleted(&budget, &pods(3), at(10)).count(), 0);
+        assert_eq!(
+            not_deleted(&budget, &pods(3), at(130)).map(|pod| pod.name_any()).collect::<Vec<_>>(),
+            ["0"]
+        );
         let (status, _) = super::status(&budget, &pods(3), 3, at(130));
         assert_eq!((status.current_healthy, status.disrupted_pods), (Some(3), None));
         assert_eq!(status.conditions.unwrap()[0].reason, "SufficientPods");

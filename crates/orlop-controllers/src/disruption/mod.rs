@@ -89,8 +89,8 @@ async fn run(context: Context) {
             change.latest().into_iter().for_each(|budget| of_budgets.add(Key::of(&**budget)));
         }),
         {
-            let (queue, stale, budgets) = (queue.clone(), stale.clone(), budgets.clone());
-            pods.subscribe(move |change| pod_changed(&queue, &stale, &budgets, change))
+            let (queue, stale, controller) = (queue.clone(), stale.clone(), controller.clone());
+            pods.subscribe(move |change| controller.pod_changed(&queue, &stale, change))
         },
     );
     tokio::select! {
@@ -106,27 +106,38 @@ async fn run(context: Context) {
     drop(subscriptions);
 }
 
-fn pod_changed(
-    queue: &WorkQueue<Key>,
-    stale: &WorkQueue<Key>,
-    budgets: &Informer<PodDisruptionBudget>,
-    change: &Change<Pod>,
-) {
-    let Some(pod) = change.latest() else { return };
-    for budget in budgets.in_namespace(&pod.namespace().unwrap_or_default()) {
-        let selector = budget.spec.as_ref().and_then(|spec| Labels::of(spec.selector.as_ref()));
-        if selector.is_some_and(|selector| change.both().any(|pod| selector.selects(&**pod))) {
-            queue.add(Key::of(&*budget));
+impl Controller {
+    /// Queues the budgets of a pod.
+    fn pod_changed(&self, queue: &WorkQueue<Key>, stale: &WorkQueue<Key>, change: &Change<Pod>) {
+        let Some(pod) = change.latest() else { return };
+        let namespace = pod.namespace().unwrap_or_default();
+        let mut names = Vec::new();
+        for budget in self.budgets.in_namespace(&namespace) {
+            let selector = budget.spec.as_ref().and_then(|spec| Labels::of(spec.selector.as_ref()));
+            let Some(selector) = selector else { continue };
+            if change.both().any(|pod| selector.selects(&**pod)) {
+                queue.add(Key::of(&*budget));
+            }
+            if selector.selects(&**pod) {
+                names.push(budget.name_any());
+            }
+        }
+        names.sort_unstable();
+        if let (true, [first, _, ..]) = (change.new.is_some(), names.as_slice()) {
+            // Evictions of it are refused.
+            let name = pod.name_any();
+            let text = format!(
+                "Pod {namespace:?}/{name:?} matches multiple PodDisruptionBudgets.  Chose {first:?} arbitrarily."
+            );
+            self.recorder.warning(&**pod, "MultiplePodDisruptionBudgets", text);
+        }
+        let is_target =
+            pods::condition(pod, "DisruptionTarget").is_some_and(|condition| condition.status == "True");
+        if change.new.is_some() && is_target && !pods::is_deleting(pod) {
+            stale.add(Key::of(&**pod));
         }
     }
-    let is_target =
-        pods::condition(pod, "DisruptionTarget").is_some_and(|condition| condition.status == "True");
-    if change.new.is_some() && is_target && !pods::is_deleting(pod) {
-        stale.add(Key::of(&**pod));
-    }
-}
 
-impl Controller {
     async fn reconcile(&self, key: &Key) -> orlop_client::Result<Action> {
         let Some(budget) = self.budgets.get(key) else { return Ok(Action::Done) };
         let Some(spec) = &budget.spec else { return Ok(Action::Done) };
@@ -138,6 +149,10 @@ impl Controller {
             self.recorder.normal(&*budget, "NoPods", "No matching pods found");
         }
         let now = Timestamp::now();
+        for pod in budget::not_deleted(&budget, &pods, now) {
+            let text = format!("Pod was expected by PDB {key} to be deleted but it wasn't");
+            self.recorder.warning(&**pod, "NotDeleted", text);
+        }
         let expected = match budget::counts_pods(spec) {
             true => Ok(i32::try_from(pods.len()).unwrap_or(i32::MAX)),
             false => self.expected_scale(&budget, &pods).await,

@@ -2,7 +2,10 @@
 
 mod subsets;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
 use orlop_client::{
@@ -38,6 +41,8 @@ struct Controller {
     pods: Arc<Informer<Pod>>,
     endpoints: Arc<Informer<Endpoints>>,
     recorder: Arc<Recorder>,
+    /// Services that were deleted: their Endpoints go with them, whoever wrote them.
+    deleted: Mutex<HashSet<Key>>,
 }
 
 async fn run(context: Context) {
@@ -48,14 +53,21 @@ async fn run(context: Context) {
         pods: informers.of(),
         endpoints: informers.of(),
         recorder: context.recorder(COMPONENT, EventForm::Counted),
+        deleted: Mutex::default(),
     });
     let Controller { services, pods, endpoints, .. } = &*controller;
     tokio::join!(services.synced(), pods.synced(), endpoints.synced());
     let queue = context.work_queue::<Key>();
     let (of_services, of_endpoints) = (queue.clone(), queue.clone());
+    let own = controller.clone();
     let subscriptions = (
         services.subscribe(move |change| {
-            change.both().for_each(|service| of_services.add(Key::of(&**service)));
+            let Some(key) = change.latest().map(|service| Key::of(&**service)) else { return };
+            match change.new {
+                Some(_) => own.deleted().remove(&key),
+                None => own.deleted().insert(key.clone()),
+            };
+            of_services.add(key);
         }),
         {
             let (queue, services) = (queue.clone(), services.clone());
@@ -74,18 +86,22 @@ async fn run(context: Context) {
 }
 
 impl Controller {
+    fn deleted(&self) -> MutexGuard<'_, HashSet<Key>> {
+        self.deleted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     async fn reconcile(&self, key: &Key) -> orlop_client::Result<Action> {
         let api: Api<Endpoints> = Api::namespaced(self.client.clone(), &key.namespace);
         let existing = self.endpoints.get(key);
         let Some(service) = self.services.get(key) else {
-            // The object of a service that is gone goes with it, unless somebody else wrote it.
+            // The object goes with its service. What somebody wrote for a service that never was stays.
             let is_own =
                 |object: &Endpoints| object.labels().get(MANAGED_BY).is_some_and(|value| value == COMPONENT);
-            if existing.is_some_and(|existing| is_own(&existing)) {
-                return match api.delete(&key.name, &DeleteParams::default()).await {
-                    Err(error) if !is_not_found(&error) => Err(error),
-                    _ => Ok(Action::Done),
-                };
+            if self.deleted().contains(key) || existing.is_some_and(|existing| is_own(&existing)) {
+                match api.delete(&key.name, &DeleteParams::default()).await {
+                    Err(error) if !is_not_found(&error) => return Err(error),
+                    _ => drop(self.deleted().remove(key)),
+                }
             }
             return Ok(Action::Done);
         };
@@ -134,12 +150,12 @@ impl Controller {
             Err(error) if is_namespace_terminating(&error) => Ok(Action::Done),
             Err(error) => {
                 if !is_conflict(&error) {
-                    let (reason, verb) = match existing {
-                        Some(_) => ("FailedToUpdateEndpoint", "update"),
-                        None => ("FailedToCreateEndpoint", "create"),
+                    let (reason, failed) = match existing {
+                        Some(_) => ("FailedToUpdateEndpoint", "Failed to update endpoint"),
+                        None => ("FailedToCreateEndpoint", "Failed to create endpoint for service"),
                     };
-                    let text = format!("Failed to {verb} endpoint {key}: {}", message(&error));
-                    self.recorder.warning(&*service, reason, text);
+                    wanted.metadata.namespace = Some(key.namespace.clone());
+                    self.recorder.warning(&wanted, reason, format!("{failed} {key}: {}", message(&error)));
                 }
                 Err(error)
             }

@@ -268,7 +268,7 @@ impl Controller {
                     if let Some(completions) = spec.completions
                         && plan.succeeded > completions
                     {
-                        let text = "Too many succeeded pods recorded";
+                        let text = "Too many succeeded pods running after completion count reached";
                         self.recorder.warning(cached, "TooManySucceededPods", text);
                     }
                     self.recorder.normal(cached, "Completed", "Job completed");

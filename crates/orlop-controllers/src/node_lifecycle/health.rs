@@ -1,11 +1,13 @@
 //! Heartbeats, conditions and taints of a node. Pure.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::{
     api::core::v1::{Node, NodeCondition, ObjectReference, Taint},
     apimachinery::pkg::apis::meta::v1::Time,
     jiff::Timestamp,
 };
-use orlop_client::Resource;
+use orlop_client::{Resource, ResourceExt};
 use tokio::time::{Duration, Instant};
 
 use crate::workload::{node_match, time::seconds};
@@ -99,6 +101,18 @@ pub(super) fn unknown_conditions(node: &Node, now: Timestamp) -> Option<Node> {
         }
     }
     is_changed.then_some(changed)
+}
+
+/// Returns the older labels that a node lacks: they follow those that have replaced them.
+pub(super) fn missing_labels(node: &Node) -> BTreeMap<&'static str, String> {
+    const PAIRS: [(&str, &str); 2] =
+        [("kubernetes.io/os", "beta.kubernetes.io/os"), ("kubernetes.io/arch", "beta.kubernetes.io/arch")];
+    let labels = node.labels();
+    let pairs = PAIRS.iter().filter_map(|(label, older)| {
+        let value = labels.get(*label)?;
+        (labels.get(*older) != Some(value)).then(|| (*older, value.clone()))
+    });
+    pairs.collect()
 }
 
 fn is_managed(taint: &Taint) -> bool {

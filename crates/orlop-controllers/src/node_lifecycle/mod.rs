@@ -153,8 +153,25 @@ impl Controller {
                 *last_eviction = Some(Instant::now());
             }
             had_conflict |= self.write_taints(&node, evicts).await;
+            self.write_labels(&node).await;
         }
         had_conflict
+    }
+
+    async fn write_labels(&self, node: &Node) {
+        let labels = health::missing_labels(node);
+        if labels.is_empty() {
+            return;
+        }
+        let api: Api<Node> = Api::all(self.client.clone());
+        let patch = Patch::Strategic(json!({"metadata": {"uid": node.uid(), "labels": labels}}));
+        match api.patch(&node.name_any(), &PatchParams::default(), &patch).await {
+            Ok(written) => self.nodes.wrote(written),
+            Err(error) if is_not_found(&error) || is_conflict(&error) => {}
+            Err(error) => {
+                tracing::debug!(%error, node = node.name_any(), "labels could not be written; trying again");
+            }
+        }
     }
 
     async fn write_conditions(&self, node: &Node) -> Option<Node> {

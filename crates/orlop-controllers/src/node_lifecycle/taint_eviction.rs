@@ -1,16 +1,18 @@
 //! Deletes pods that do not tolerate a NoExecute taint of their node, or only for a time.
 
-use std::{sync::Arc, time::Duration};
-
-use k8s_openapi::{
-    api::core::v1::{Node, Pod, Taint, Toleration},
-    jiff::Timestamp,
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
+
+use k8s_openapi::api::core::v1::{Node, Pod, Taint, Toleration};
 use orlop_client::{
     Api, Client, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, Preconditions},
 };
 use serde_json::json;
+use tokio::time::Instant;
 
 use crate::{
     runtime::{Action, Context, EventForm, Informer, Key, Manager, Recorder},
@@ -18,7 +20,6 @@ use crate::{
     workload::{
         node_match::{taints, tolerates},
         pods,
-        time::{plus_seconds, until},
     },
 };
 
@@ -36,6 +37,9 @@ struct Controller {
     nodes: Arc<Informer<Node>>,
     pods: Arc<Informer<Pod>>,
     recorder: Arc<Recorder>,
+    /// Uid of each pod that tolerates a taint for a time, and since when: from the first time that this controller saw it.
+    /// Not every taint says when it was added, and a pod may come later.
+    scheduled: Mutex<HashMap<Key, (String, Instant)>>,
 }
 
 async fn run(context: Context) {
@@ -44,6 +48,7 @@ async fn run(context: Context) {
         nodes: context.informers.of(),
         pods: context.informers.of(),
         recorder: context.recorder(NAME, EventForm::Counted),
+        scheduled: Mutex::default(),
     });
     let Controller { nodes, pods: all_pods, .. } = &*controller;
     tokio::join!(nodes.synced(), all_pods.synced());
@@ -64,9 +69,12 @@ async fn run(context: Context) {
             })
         },
         {
-            let (queue, nodes) = (queue.clone(), nodes.clone());
+            let (queue, nodes, controller) = (queue.clone(), nodes.clone(), controller.clone());
             all_pods.subscribe(move |change| {
-                let Some(pod) = change.new.as_ref() else { return };
+                let Some(pod) = change.new.as_ref() else {
+                    change.old.iter().for_each(|pod| drop(controller.scheduled().remove(&Key::of(&**pod))));
+                    return;
+                };
                 let node = pods::node_name(pod).and_then(|name| nodes.get(&Key::new("", name)));
                 if node.is_some_and(|node| !no_execute(taints(&node)).is_empty()) {
                     queue.add(Key::of(&**pod));
@@ -87,26 +95,54 @@ fn no_execute(taints: &[Taint]) -> Vec<Taint> {
     taints.iter().filter(|taint| taint.effect == "NoExecute").cloned().collect()
 }
 
-/// Returns the time at which a pod must go, if it must.
-fn eviction(taints: &[Taint], tolerations: &[Toleration], now: Timestamp) -> Option<Timestamp> {
-    let mut due: Option<Timestamp> = None;
+/// How long a pod may stay on its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stay {
+    /// Not at all: it does not tolerate a taint.
+    Never,
+    /// As long as it tolerates the taints.
+    For(Duration),
+    Forever,
+}
+
+/// Returns how long a pod may stay: the shortest toleration counts.
+fn stay(taints: &[Taint], tolerations: &[Toleration]) -> Stay {
+    let mut shortest: Option<i64> = None;
     for taint in no_execute(taints) {
         let tolerating: Vec<&Toleration> =
             tolerations.iter().filter(|known| tolerates(known, &taint)).collect();
         if tolerating.is_empty() {
-            return Some(now);
+            return Stay::Never;
         }
-        let since = taint.time_added.as_ref().map_or(now, |time| time.0);
         let seconds = tolerating.iter().filter_map(|known| known.toleration_seconds).min();
-        if let Some(seconds) = seconds {
-            let at = plus_seconds(since, seconds.max(0));
-            due = Some(due.map_or(at, |due| due.min(at)));
-        }
+        shortest = shortest.into_iter().chain(seconds).min();
     }
-    due
+    let limit = |seconds: i64| Stay::For(Duration::from_secs(seconds.max(0).unsigned_abs()));
+    shortest.map_or(Stay::Forever, limit)
 }
 
 impl Controller {
+    fn scheduled(&self) -> MutexGuard<'_, HashMap<Key, (String, Instant)>> {
+        self.scheduled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns since when a pod waits for its eviction.
+    fn schedule(&self, key: &Key, pod: &Pod) -> Instant {
+        let mut scheduled = self.scheduled();
+        let known = scheduled.get(key).filter(|(uid, _)| uid == pods::uid(pod)).map(|(_, since)| *since);
+        let since = known.unwrap_or_else(Instant::now);
+        scheduled.insert(key.clone(), (pods::uid(pod).to_owned(), since));
+        since
+    }
+
+    /// Takes back the eviction of a pod, if there was to be one.
+    fn cancel(&self, key: &Key, pod: &Pod) {
+        let was_scheduled = self.scheduled().remove(key).is_some_and(|(uid, _)| uid == pods::uid(pod));
+        if was_scheduled {
+            self.recorder.normal(pod, "TaintManagerEviction", format!("Cancelling deletion of Pod {key}"));
+        }
+    }
+
     async fn reconcile(&self, key: &Key) -> orlop_client::Result<Action> {
         let Some(pod) = self.pods.get(key).filter(|pod| !pods::is_deleting(pod)) else {
             return Ok(Action::Done);
@@ -114,10 +150,18 @@ impl Controller {
         let node = pods::node_name(&pod).and_then(|name| self.nodes.get(&Key::new("", name)));
         let Some(node) = node else { return Ok(Action::Done) };
         let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.as_deref()).unwrap_or_default();
-        let now = Timestamp::now();
-        let Some(due) = eviction(taints(&node), tolerations, now) else { return Ok(Action::Done) };
-        if due > now {
-            return Ok(Action::After(until(due, now).max(Duration::from_millis(1))));
+        match stay(taints(&node), tolerations) {
+            Stay::Forever => {
+                self.cancel(key, &pod);
+                return Ok(Action::Done);
+            }
+            Stay::For(limit) => {
+                let left = limit.saturating_sub(self.schedule(key, &pod).elapsed());
+                if !left.is_zero() {
+                    return Ok(Action::After(left));
+                }
+            }
+            Stay::Never => self.cancel(key, &pod),
         }
         self.recorder.normal(&*pod, "TaintManagerEviction", format!("Marking for deletion Pod {key}"));
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
@@ -135,7 +179,10 @@ impl Controller {
         };
         match deleted {
             Err(error) if !is_not_found(&error) && !is_conflict(&error) => Err(error),
-            _ => Ok(Action::Done),
+            _ => {
+                self.scheduled().remove(key);
+                Ok(Action::Done)
+            }
         }
     }
 }
@@ -145,20 +192,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn smallest_toleration_decides() {
-        let now = Timestamp::from_second(1000).unwrap();
-        let taint: Taint = serde_json::from_value(json!({"key": "k", "effect": "NoExecute",
-            "timeAdded": "1970-01-01T00:16:00Z"}))
-        .unwrap();
-        let toleration = |seconds: Option<i64>| -> Toleration {
-            serde_json::from_value(json!({"key": "k", "operator": "Exists", "tolerationSeconds": seconds}))
+    fn shortest_toleration_decides() {
+        let taint = |key: &str| -> Taint {
+            serde_json::from_value(json!({"key": key, "effect": "NoExecute"})).unwrap()
+        };
+        let toleration = |key: &str, seconds: Option<i64>| -> Toleration {
+            serde_json::from_value(json!({"key": key, "operator": "Exists", "tolerationSeconds": seconds}))
                 .unwrap()
         };
-        let due = |tolerations: &[Toleration]| eviction(std::slice::from_ref(&taint), tolerations, now);
-        assert_eq!(due(&[]), Some(now));
-        assert_eq!(due(&[toleration(None)]), None);
-        let both = [toleration(Some(300)), toleration(Some(100))];
-        assert_eq!(due(&both), Some(Timestamp::from_second(1060).unwrap()));
-        assert_eq!(eviction(&[], &[], now), None);
+        let (k, other) = (taint("k"), taint("other"));
+        let one = std::slice::from_ref(&k);
+        assert_eq!(stay(one, &[]), Stay::Never);
+        assert_eq!(stay(one, &[toleration("k", None)]), Stay::Forever);
+        let both = [toleration("k", Some(300)), toleration("k", Some(100))];
+        assert_eq!(stay(one, &both), Stay::For(Duration::from_secs(100)));
+        assert_eq!(stay(one, &[toleration("k", Some(-1))]), Stay::For(Duration::ZERO));
+        assert_eq!(stay(&[k.clone(), other.clone()], &both), Stay::Never);
+        let more = [both[0].clone(), toleration("other", None)];
+        assert_eq!(stay(&[k, other], &more), Stay::For(Duration::from_secs(300)));
+        assert_eq!(stay(&[], &[]), Stay::Forever);
     }
 }

@@ -262,6 +262,11 @@ mod tests {
             "0/1 nodes are available: persistentvolumeclaim \"c\" not found. preemption: 0/1 nodes are available: 1 \
              Preemption is not helpful for scheduling."
         ));
+        let own = json!({"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]});
+        assert!(message(&pod("p", own), &one).starts_with(
+            "0/1 nodes are available: waiting for ephemeral volume controller to create the persistentvolumeclaim \
+             \"p-v\"."
+        ));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     runtime::Key,
-    volumes::{claim_names, matching},
+    volumes::{claim_names, ephemeral::not_owner, ephemeral_claim_names, matching},
 };
 
 /// Provisioner of classes whose volumes only an administrator makes.
@@ -51,10 +51,27 @@ impl VolumeNeeds {
     pub(super) fn new(pod: &Pod, storage: &impl Storage, cluster: &Cluster) -> Result<Self, String> {
         let mut needs = Self::default();
         let namespace = pod.namespace().unwrap_or_default();
+        let ephemeral: Vec<String> = ephemeral_claim_names(pod).collect();
         for name in claim_names(pod) {
+            let is_ephemeral = ephemeral.contains(&name);
             let Some(claim) = storage.claim(&Key::new(namespace.clone(), name.clone())) else {
-                return Err(format!("persistentvolumeclaim {name:?} not found"));
+                return Err(match is_ephemeral {
+                    // It is about to come.
+                    true => format!(
+                        "waiting for ephemeral volume controller to create the persistentvolumeclaim {name:?}"
+                    ),
+                    false => format!("persistentvolumeclaim {name:?} not found"),
+                });
             };
+            if matching::claim_phase(&claim) == "Lost" {
+                let volume = matching::volume_name(&claim).unwrap_or_default();
+                return Err(format!(
+                    "persistentvolumeclaim {name:?} bound to non-existent persistentvolume {volume:?}"
+                ));
+            }
+            if let (true, Some(reason)) = (is_ephemeral, not_owner(pod, &claim)) {
+                return Err(reason);
+            }
             if claim.metadata.deletion_timestamp.is_some() {
                 return Err(format!("persistentvolumeclaim {name:?} is being deleted"));
             }

@@ -38,6 +38,25 @@ fn owner(set: &StatefulSet, is_condemned: bool) -> Owner {
 }
 
 impl Controller {
+    /// Returns whether a claim of an ordinal is still owned by the pod that was there before: garbage collection is about to
+    /// delete it, and a new pod would be left without.
+    pub(super) fn has_stale_claim(&self, set: &StatefulSet, ordinal: i32) -> bool {
+        let policy = set.spec.persistent_volume_claim_retention_policy.as_ref();
+        if policy.and_then(|policy| policy.when_scaled.as_deref()) != Some("Delete") {
+            return false;
+        }
+        let namespace = set.namespace().unwrap_or_default();
+        let pod = identity::name(set, ordinal);
+        let mut templates = set.spec.volume_claim_templates.iter().flatten();
+        templates.any(|template| {
+            let name = identity::claim_name(set, template, ordinal);
+            let claim = self.claims.get(&Key::new(namespace.clone(), name));
+            claim.is_some_and(|claim| {
+                claim.owner_references().iter().any(|owner| owner.kind == "Pod" && owner.name == pod)
+            })
+        })
+    }
+
     /// Creates the claims of a pod that do not exist.
     pub(super) async fn create_claims(
         &self,

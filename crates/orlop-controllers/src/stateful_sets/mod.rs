@@ -21,7 +21,7 @@ use orlop_client::{
 use self::plan::{Step, View};
 use crate::{
     runtime::{Action, Change, Context, EventForm, Informer, Key, Manager, Recorder, WorkQueue},
-    status::{is_already_exists, is_namespace_terminating, is_not_found, message},
+    status::{is_already_exists, is_conflict, is_namespace_terminating, is_not_found, message},
     workload::{
         claim::claim,
         hash::{fnv1, safe_text},
@@ -140,7 +140,7 @@ impl Controller {
         let now = Timestamp::now();
         let result = match set.metadata.deletion_timestamp {
             None => self.act(&set, &members, &current, &update, now).await,
-            Some(_) => Ok(()),
+            Some(_) => Ok(Action::Done),
         };
         let members: Vec<Arc<Pod>> = self
             .pods
@@ -164,11 +164,13 @@ impl Controller {
         match result {
             Err(error) if is_namespace_terminating(&error) => Ok(Action::Done),
             Err(error) => Err(error),
-            Ok(()) => Ok(next.map_or(Action::Done, |next| Action::After(until(next, now)))),
+            Ok(action) => {
+                Ok(action.sooner(next.map_or(Action::Done, |next| Action::After(until(next, now)))))
+            }
         }
     }
 
-    /// Takes the next steps.
+    /// Takes the next steps. A pod whose claim is about to be deleted waits for that.
     async fn act(
         &self,
         set: &StatefulSet,
@@ -176,13 +178,17 @@ impl Controller {
         current: &ControllerRevision,
         update: &ControllerRevision,
         now: Timestamp,
-    ) -> orlop_client::Result<()> {
+    ) -> orlop_client::Result<Action> {
         let view = View::new(set, members, current, update, now);
         for pod in members {
             self.update_claim_owners(set, pod).await?;
         }
+        let mut action = Action::Done;
         for step in view.steps() {
             match step {
+                Step::Create { ordinal, .. } if self.has_stale_claim(set, ordinal) => {
+                    action = Action::Requeue;
+                }
                 Step::Create { ordinal, is_current } => {
                     let revision = if is_current { current } else { update };
                     self.create(set, revision, ordinal).await?;
@@ -194,7 +200,7 @@ impl Controller {
                 Step::Repair(pod) => self.repair(set, &pod).await?,
             }
         }
-        Ok(())
+        Ok(action)
     }
 
     async fn create(
@@ -253,9 +259,23 @@ impl Controller {
         let mut changed = pod.clone();
         identity::label(set, &mut changed);
         let api: Api<Pod> = Api::namespaced(self.client().clone(), &set.namespace().unwrap_or_default());
-        let written = api.replace(&changed.name_any(), &PostParams::default(), &changed).await?;
-        self.pods.pods.wrote(written);
-        Ok(())
+        let (name, of) = (pod.name_any(), set.name_any());
+        match api.replace(&name, &PostParams::default(), &changed).await {
+            Ok(written) => {
+                self.pods.pods.wrote(written);
+                let text = format!("update Pod {name} in StatefulSet {of} successful");
+                self.recorder.normal(set, "SuccessfulUpdate", text);
+                Ok(())
+            }
+            Err(error) => {
+                if !is_conflict(&error) {
+                    let text =
+                        format!("update Pod {name} in StatefulSet {of} failed error: {}", message(&error));
+                    self.recorder.warning(set, "FailedUpdate", text);
+                }
+                Err(error)
+            }
+        }
     }
 
     async fn write_status(&self, old: &StatefulSet, new: StatefulSet) -> orlop_client::Result<()> {

@@ -130,9 +130,11 @@ impl<'a> View<'a> {
             let condemned = self.condemned.iter().filter(|pod| !pods::is_deleting(pod));
             steps.extend(condemned.take(BURST).cloned().map(Step::Delete));
         } else if let Some(pod) = self.condemned.first() {
-            // One at a time. The lower pods are all available here, so that only those beyond the range can be unhealthy.
-            let first_unhealthy = self.condemned.iter().rev().find(|pod| !is_healthy(pod));
-            let is_blocked = first_unhealthy.is_some_and(|other| pods::uid(other) != pods::uid(pod));
+            // One at a time. The pods in range are all available here. A pod that is not goes only when no lower one is
+            // unavailable too.
+            let lowest_unavailable = self.condemned.iter().rev().find(|pod| !self.is_available(pod));
+            let is_blocked = !self.is_available(pod)
+                && lowest_unavailable.is_some_and(|lowest| pods::uid(lowest) != pods::uid(pod));
             if !pods::is_deleting(pod) && !is_blocked {
                 steps.push(Step::Delete(pod.clone()));
             }
@@ -282,6 +284,11 @@ mod tests {
         let pods = [pod(0, "two", true), pod(1, "two", true), pod(2, "two", true)];
         assert_eq!(steps(&set, &pods), ["delete db-2"]);
         assert!(steps(&set, &[pod(0, "two", false), pods[1].clone()]).is_empty(), "a lower pod is unhealthy");
+        let middle = [pods[0].clone(), pod(1, "two", false), pods[2].clone()];
+        assert_eq!(steps(&set, &middle), ["delete db-2"], "a surplus pod does not hold up a healthy one");
+        let both = [pods[0].clone(), pod(1, "two", false), pod(2, "two", false)];
+        assert!(steps(&set, &both).is_empty(), "the lowest unavailable one comes first");
+        assert_eq!(steps(&set, &[pods[0].clone(), pod(2, "two", false)]), ["delete db-2"]);
     }
 
     #[test]

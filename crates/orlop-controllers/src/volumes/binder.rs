@@ -9,7 +9,7 @@ use k8s_openapi::api::{
 use orlop_client::{Api, Client, Resource, ResourceExt, api::PostParams};
 
 use super::{
-    BOUND_BY_CONTROLLER, DEFAULT_CLASS, SELECTED_NODE, claim_names,
+    BOUND_BY_CONTROLLER, DEFAULT_CLASS, PROVISIONED_BY, SELECTED_NODE, claim_names,
     matching::{self, claim_class, claim_phase, is_for, volume_name, volume_phase},
 };
 use crate::{
@@ -24,6 +24,8 @@ pub(crate) const NAME: &str = "persistentvolume-binder-controller";
 const COMPONENT: &str = "persistentvolume-controller";
 const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 const PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
+/// Annotation of the CSI driver that has taken over a volume.
+const MIGRATED_TO: &str = "pv.kubernetes.io/migrated-to";
 const BETA_PROVISIONER: &str = "volume.beta.kubernetes.io/storage-provisioner";
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 const CONCURRENCY: usize = 5;
@@ -339,19 +341,47 @@ impl Controller {
                 if live.is_some_and(|live| live.metadata.uid == reference.uid) {
                     return Ok(Action::Requeue);
                 }
-                // Retained, or deleted by its provisioner.
-                self.set_volume_phase(&volume, "Released").await
+                self.release(&volume).await
             }
         }
     }
 
+    /// Releases a volume whose claim is gone. It is retained, or deleted by its provisioner; one that is to be deleted and has
+    /// no provisioner fails.
+    async fn release(&self, volume: &PersistentVolume) -> orlop_client::Result<Action> {
+        if volume_phase(volume) == "Failed" {
+            return Ok(Action::Done);
+        }
+        self.set_volume_phase(volume, "Released").await?;
+        if !is_for_nobody_to_delete(volume) {
+            return Ok(Action::Done);
+        }
+        let name = volume.name_any();
+        let Some(released) = self.volumes.get(&Key::new("", name.clone())) else { return Ok(Action::Done) };
+        let text = format!(
+            "error getting deleter volume plugin for volume {name:?}: no deletable volume plugin matched"
+        );
+        self.recorder.warning(&*released, "VolumeFailedDelete", text.clone());
+        self.write_volume_status(&released, "Failed", Some(text)).await
+    }
+
     async fn set_volume_phase(&self, volume: &PersistentVolume, phase: &str) -> orlop_client::Result<Action> {
+        self.write_volume_status(volume, phase, None).await
+    }
+
+    async fn write_volume_status(
+        &self,
+        volume: &PersistentVolume,
+        phase: &str,
+        message: Option<String>,
+    ) -> orlop_client::Result<Action> {
         if volume_phase(volume) == phase || volume.metadata.deletion_timestamp.is_some() {
             return Ok(Action::Done);
         }
         let mut changed = volume.clone();
         let status = changed.status.get_or_insert_default();
         status.phase = Some(phase.to_owned());
+        status.message = message;
         let api: Api<PersistentVolume> = Api::all(self.client.clone());
         match api.replace_status(&volume.name_any(), &PostParams::default(), &changed).await {
             Ok(written) => self.volumes.wrote(written),
@@ -360,4 +390,16 @@ impl Controller {
         }
         Ok(Action::Done)
     }
+}
+
+/// Returns whether a volume is to be deleted with its claim, and no provisioner is there to do it.
+fn is_for_nobody_to_delete(volume: &PersistentVolume) -> bool {
+    let spec = volume.spec.as_ref();
+    let is_deleted = spec.and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref()) == Some("Delete");
+    let annotations = volume.annotations();
+    let is_external = |name: &String| !name.is_empty() && !name.starts_with("kubernetes.io/");
+    let has_provisioner = annotations.get(PROVISIONED_BY).is_some_and(is_external)
+        || annotations.contains_key(MIGRATED_TO)
+        || spec.is_some_and(|spec| spec.csi.is_some());
+    is_deleted && !has_provisioner
 }

@@ -83,17 +83,31 @@ fn claim(pod: &Pod, volume: &Volume) -> Option<PersistentVolumeClaim> {
     })
 }
 
+/// Returns the reason that a claim is not that of a pod's ephemeral volume, although it has its name.
+pub(crate) fn not_owner(pod: &Pod, claim: &PersistentVolumeClaim) -> Option<String> {
+    let name = |namespace: Option<String>, name: String| format!("{}/{name}", namespace.unwrap_or_default());
+    let (of, pod_name) = (name(claim.namespace(), claim.name_any()), name(pod.namespace(), pod.name_any()));
+    (!is_controlled_by(claim, pods::uid(pod)))
+        .then(|| format!("PVC {of} was not created for pod {pod_name} (pod is not owner)"))
+}
+
 impl Controller {
     async fn reconcile(&self, key: &Key) -> orlop_client::Result<Action> {
         let Some(pod) = self.pods.get(key) else { return Ok(Action::Done) };
         let api: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), &key.namespace);
-        for claim in wanted(&pod).filter_map(|volume| claim(&pod, volume)) {
+        for volume in wanted(&pod) {
+            let Some(claim) = claim(&pod, volume) else { continue };
             let name = claim.name_any();
-            let existing = self.claims.get(&Key::new(key.namespace.clone(), name.clone()));
-            if let Some(existing) = existing {
-                if !is_controlled_by(&*existing, pods::uid(&pod)) {
-                    let text = format!("PVC {key} was not created for pod {name} (pod is not owner)");
-                    self.recorder.warning(&*pod, "FailedBinding", text);
+            let failed = |reason: String| {
+                self.recorder.warning(
+                    &*pod,
+                    "FailedBinding",
+                    format!("ephemeral volume {}: {reason}", volume.name),
+                );
+            };
+            if let Some(existing) = self.claims.get(&Key::new(key.namespace.clone(), name.clone())) {
+                if let Some(reason) = not_owner(&pod, &existing) {
+                    failed(reason);
                     return Ok(Action::Requeue);
                 }
                 continue;
@@ -103,8 +117,7 @@ impl Controller {
                 Err(error) if is_already_exists(&error) => return Ok(Action::Requeue),
                 Err(error) if is_namespace_terminating(&error) => return Ok(Action::Done),
                 Err(error) => {
-                    let text = format!("ephemeral volume controller: create PVC {name}: {}", message(&error));
-                    self.recorder.warning(&*pod, "FailedBinding", text);
+                    failed(format!("create PVC {name}: {}", message(&error)));
                     return Err(error);
                 }
             }

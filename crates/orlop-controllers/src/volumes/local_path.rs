@@ -19,7 +19,7 @@ use orlop_client::{
 use serde_json::json;
 
 use super::{
-    DEFAULT_CLASS, SELECTED_NODE,
+    DEFAULT_CLASS, PROVISIONED_BY, SELECTED_NODE,
     matching::{claim_class, volume_name, volume_phase},
 };
 use crate::{
@@ -34,7 +34,6 @@ pub(crate) const NAME: &str = "local-path-provisioner";
 /// Name of the provisioner, and of its class.
 const PROVISIONER: &str = "orlop.dev/local-path";
 const CLASS: &str = "local-path";
-const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 const STORAGE: &str = "storage";
 const CONCURRENCY: usize = 4;
 

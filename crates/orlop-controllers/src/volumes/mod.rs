@@ -13,6 +13,14 @@ use orlop_client::ResourceExt;
 /// Annotation by which the scheduler tells a provisioner the node of a claim's first consumer.
 pub(crate) const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 
+/// Returns the names of the claims of a pod's generic ephemeral volumes.
+pub(crate) fn ephemeral_claim_names(pod: &Pod) -> impl Iterator<Item = String> {
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    let ephemeral =
+        volumes.filter(|volume| volume.persistent_volume_claim.is_none() && volume.ephemeral.is_some());
+    ephemeral.map(|volume| format!("{}-{}", pod.name_any(), volume.name))
+}
+
 /// Returns the names of a pod's claims. A generic ephemeral volume's is made of the pod's name.
 pub(crate) fn claim_names(pod: &Pod) -> impl Iterator<Item = String> {
     let name = pod.name_any();
@@ -28,3 +36,5 @@ pub(crate) fn claim_names(pod: &Pod) -> impl Iterator<Item = String> {
 pub(crate) const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 /// Annotation of the class of claims that name none.
 pub(crate) const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
+/// Annotation of the provisioner that made a volume.
+pub(crate) const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";

@@ -68,7 +68,23 @@ async fn ephemeral_volume_has_a_claim_that_its_pod_owns() {
     assert_eq!(claim.owner_references()[0].name, "scratch");
     let waits = cluster.event("scratch", "FailedScheduling").await;
     assert!(
-        waits.contains("unbound immediate PersistentVolumeClaims") || waits.contains("not found"),
+        waits.contains("unbound immediate PersistentVolumeClaims")
+            || waits.contains("waiting for ephemeral volume controller to create"),
         "{waits}"
     );
+}
+
+#[tokio::test]
+async fn claim_of_somebody_else_is_not_taken_for_an_ephemeral_volume() {
+    let cluster = Cluster::new().await;
+    let spec = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
+    let claim = json!({"metadata": {"name": "scratch-data"}, "spec": spec.clone()});
+    cluster.create::<PersistentVolumeClaim>(claim).await;
+    let pod = json!({"metadata": {"name": "scratch"}, "spec": {"containers": [{"name": "main", "image": "local/pause"}],
+        "volumes": [{"name": "data", "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}]}});
+    cluster.create::<Pod>(pod).await;
+    let refused = "PVC default/scratch-data was not created for pod default/scratch (pod is not owner)";
+    assert_eq!(cluster.event("scratch", "FailedBinding").await, format!("ephemeral volume data: {refused}"));
+    let waits = cluster.event("scratch", "FailedScheduling").await;
+    assert!(waits.contains(refused), "{waits}");
 }

@@ -221,3 +221,86 @@ async fn local_volumes_are_made_where_the_pod_goes() {
     assert_eq!(volume.storage_class_name.as_deref(), Some("local-path"));
     provisioner.abort();
 }
+
+#[tokio::test]
+async fn volume_that_nobody_deletes_fails() {
+    let cluster = Cluster::empty().await;
+    let volumes: Api<PersistentVolume> = Api::all(cluster.client.clone());
+    let volume = json!({"metadata": {"name": "old"}, "spec": {"capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteOnce"], "storageClassName": "manual", "hostPath": {"path": "/srv/x"},
+        "persistentVolumeReclaimPolicy": "Delete"}});
+    volumes.create(&PostParams::default(), &serde_json::from_value(volume).unwrap()).await.unwrap();
+    let claim = json!({"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"],
+        "storageClassName": "manual", "resources": {"requests": {"storage": "1Gi"}}}});
+    cluster.create::<PersistentVolumeClaim>(claim).await;
+    let is_bound = |claim: &PersistentVolumeClaim| {
+        claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound")
+    };
+    cluster.wait("data", is_bound).await;
+    cluster.api::<PersistentVolumeClaim>().delete("data", &DeleteParams::default()).await.unwrap();
+    let status = eventually("a failed volume", || async {
+        let status = volumes.get("old").await.unwrap().status.unwrap_or_default();
+        (status.phase.as_deref() == Some("Failed")).then_some(status)
+    })
+    .await;
+    assert_eq!(
+        status.message.as_deref(),
+        Some("error getting deleter volume plugin for volume \"old\": no deletable volume plugin matched")
+    );
+}
+
+#[tokio::test]
+async fn pod_of_two_budgets_is_reported() {
+    let cluster = Cluster::empty().await;
+    for name in ["one", "two"] {
+        let budget = json!({"metadata": {"name": name}, "spec": {"minAvailable": 1,
+            "selector": {"matchLabels": {"app": "web"}}}});
+        cluster.create::<PodDisruptionBudget>(budget).await;
+        cluster.event(name, "NoPods").await;
+    }
+    let mut pod = template("web", "local/pause");
+    pod["metadata"]["name"] = json!("web");
+    cluster.create::<Pod>(pod).await;
+    let text = cluster.event("web", "MultiplePodDisruptionBudgets").await;
+    assert_eq!(
+        text,
+        "Pod \"default\"/\"web\" matches multiple PodDisruptionBudgets.  Chose \"one\" arbitrarily."
+    );
+}
+
+#[tokio::test]
+async fn toleration_counts_from_when_the_pod_and_the_taint_meet() {
+    let cluster = Cluster::new().await;
+    let nodes: Api<Node> = Api::all(cluster.client.clone());
+    let taint = |taints: Value| {
+        let (nodes, change) = (nodes.clone(), Patch::Merge(json!({"spec": {"taints": taints}})));
+        async move { nodes.patch("node-1", &PatchParams::default(), &change).await.unwrap() }
+    };
+    // As `kubectl taint` adds it one taint does not say since when it is there; the other says that it is there for long.
+    taint(json!([{"key": "new", "effect": "NoExecute"},
+        {"key": "old", "effect": "NoExecute", "timeAdded": "2020-01-01T00:00:00Z"}]))
+    .await;
+    for (name, seconds) in [("short", 2), ("long", 3600)] {
+        let pod = json!({"metadata": {"name": name}, "spec": {"nodeName": "node-1",
+            "containers": [{"name": "main", "image": "local/pause"}], "terminationGracePeriodSeconds": 1,
+            "tolerations": [{"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}]}});
+        cluster.create::<Pod>(pod).await;
+    }
+    let created = cluster.wait::<Pod>("short", |_| true).await.metadata.creation_timestamp.unwrap().0;
+    assert_eq!(
+        cluster.event("short", "TaintManagerEviction").await,
+        "Marking for deletion Pod default/short"
+    );
+    let waited = k8s_openapi::jiff::Timestamp::now().duration_since(created);
+    assert!(waited.as_secs_f64() >= 1.9, "evicted after {waited:?}");
+    eventually("no pod", || async {
+        cluster.api::<Pod>().get_opt("short").await.unwrap().is_none().then_some(())
+    })
+    .await;
+    assert!(cluster.wait::<Pod>("long", |_| true).await.metadata.deletion_timestamp.is_none());
+    taint(json!([])).await;
+    assert_eq!(
+        cluster.event("long", "TaintManagerEviction").await,
+        "Cancelling deletion of Pod default/long"
+    );
+}

@@ -43,6 +43,21 @@ async fn nodes_get_a_part_of_the_cluster_range_and_a_ttl() {
 }
 
 #[tokio::test]
+async fn older_labels_of_a_node_follow_the_newer_ones() {
+    let labels = json!({"metadata": {"name": "node-1",
+        "labels": {"kubernetes.io/os": "linux", "kubernetes.io/arch": "arm64", "beta.kubernetes.io/arch": "amd64"}}});
+    let cluster = Cluster::empty().await.with_node_of("node-1", labels, |_| None).await;
+    let nodes: Api<Node> = Api::all(cluster.client.clone());
+    eventually("the labels", || async {
+        let node = nodes.get("node-1").await.unwrap();
+        let label = |name: &str| node.labels().get(name).cloned().unwrap_or_default();
+        let found = (label("beta.kubernetes.io/os"), label("beta.kubernetes.io/arch"));
+        (found == ("linux".to_owned(), "arm64".to_owned())).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn cluster_info_is_signed_and_expired_tokens_go() {
     let cluster = Cluster::empty().await;
     let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), "kube-public");

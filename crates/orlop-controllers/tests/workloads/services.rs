@@ -91,3 +91,20 @@ async fn endpoints_of_a_service_without_selector_are_mirrored() {
     cluster.api::<Endpoints>().delete("db", &DeleteParams::default()).await.unwrap();
     eventually("no slices", || async { slices(&cluster, "db").await.is_empty().then_some(()) }).await;
 }
+
+#[tokio::test]
+async fn endpoints_go_with_their_service_whoever_wrote_them() {
+    let cluster = Cluster::empty().await;
+    let endpoints = |name: &str| {
+        json!({"metadata": {"name": name}, "subsets": [{"addresses": [{"ip": "192.0.2.1"}],
+        "ports": [{"port": 5432}]}]})
+    };
+    cluster.create::<Endpoints>(endpoints("alone")).await;
+    cluster.create::<Service>(json!({"metadata": {"name": "db"}, "spec": {"ports": [{"port": 5432}]}})).await;
+    cluster.create::<Endpoints>(endpoints("db")).await;
+    eventually("a slice", || async { (addresses(&slices(&cluster, "db").await) == 1).then_some(()) }).await;
+    cluster.api::<Service>().delete("db", &DeleteParams::default()).await.unwrap();
+    let api = cluster.api::<Endpoints>();
+    eventually("no endpoints", || async { api.get_opt("db").await.unwrap().is_none().then_some(()) }).await;
+    assert!(api.get_opt("alone").await.unwrap().is_some(), "it never had a service");
+}

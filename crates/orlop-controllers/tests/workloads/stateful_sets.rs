@@ -4,7 +4,10 @@ use k8s_openapi::api::{
     apps::v1::{ControllerRevision, DaemonSet, StatefulSet},
     core::v1::{PersistentVolumeClaim, Pod},
 };
-use kube::{ResourceExt, api::ListParams};
+use kube::{
+    ResourceExt,
+    api::{DeleteParams, ListParams},
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -113,6 +116,47 @@ async fn claims_are_made_and_kept_or_deleted_by_the_policy() {
     })
     .await;
     assert!(claims.get_opt("data-db-0").await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn pod_waits_until_the_claim_of_its_predecessor_is_gone() {
+    // Without garbage collection the claim that goes with a scaled-down pod stays until the test deletes it.
+    let cluster = Cluster::without("garbage-collector-controller").await;
+    let change = json!({"podManagementPolicy": "Parallel",
+        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Delete"},
+        "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}}}}]});
+    cluster.create::<StatefulSet>(set("db", 2, change)).await;
+    cluster.wait_for_pods("app=db", |pods| pods.len() == 2).await;
+    let old = cluster.wait::<PersistentVolumeClaim>("data-db-1", |_| true).await;
+    cluster.patch::<StatefulSet>("db", json!({"spec": {"replicas": 1}})).await;
+    cluster.wait_for_pods("app=db", |pods| names(pods) == ["db-0"]).await;
+    let is_of_pod =
+        |claim: &PersistentVolumeClaim| claim.owner_references().iter().any(|owner| owner.kind == "Pod");
+    cluster.wait("data-db-1", is_of_pod).await;
+    cluster.patch::<StatefulSet>("db", json!({"spec": {"replicas": 2}})).await;
+    let has_observed =
+        |db: &StatefulSet| db.status.as_ref().unwrap().observed_generation == db.metadata.generation;
+    cluster.wait("db", has_observed).await;
+    assert_eq!(names(&cluster.pods("app=db").await), ["db-0"], "its claim is about to be deleted");
+    cluster.api::<PersistentVolumeClaim>().delete("data-db-1", &DeleteParams::default()).await.unwrap();
+    cluster.wait_for_pods("app=db", |pods| pods.len() == 2).await;
+    let new = cluster.wait::<PersistentVolumeClaim>("data-db-1", |_| true).await;
+    assert_ne!(new.uid(), old.uid());
+    assert!(!is_of_pod(&new));
+}
+
+#[tokio::test]
+async fn adopted_pod_gets_the_labels_of_its_identity() {
+    let cluster = Cluster::new().await;
+    let mut pod = template("db", "local/one");
+    pod["metadata"]["name"] = json!("db-0");
+    cluster.create::<Pod>(pod).await;
+    cluster.create::<StatefulSet>(set("db", 1, json!({"updateStrategy": {"type": "OnDelete"}}))).await;
+    let has_name =
+        |pod: &Pod| pod.labels().get("statefulset.kubernetes.io/pod-name").is_some_and(|name| name == "db-0");
+    cluster.wait("db-0", has_name).await;
+    assert_eq!(cluster.event("db", "SuccessfulUpdate").await, "update Pod db-0 in StatefulSet db successful");
 }
 
 #[tokio::test]

@@ -78,11 +78,11 @@ impl Volumes<'_> {
             return host_path::check(&host_path.path, host_path.type_.as_deref().unwrap_or_default());
         }
         if let Some(claim) = &volume.persistent_volume_claim {
-            return self.claim(&claim.claim_name).await;
+            return self.claim(&claim.claim_name, false).await;
         }
         if volume.ephemeral.is_some() {
             let pod = self.pod.metadata.name.as_deref().unwrap_or_default();
-            return self.claim(&format!("{pod}-{}", volume.name)).await;
+            return self.claim(&format!("{pod}-{}", volume.name), true).await;
         }
         if let Some(image) = &volume.image {
             return self.image(image.reference.as_deref().unwrap_or_default());
@@ -122,9 +122,8 @@ impl Volumes<'_> {
             .ok_or_else(|| format!("image {name:?} has no files: only folders of images with a root have"))
     }
 
-    async fn claim(&self, name: &str) -> Result<PathBuf, String> {
-        let namespace = self.pod.metadata.namespace.as_deref().unwrap_or_default();
-        let path = claims::path(self.client, namespace, name).await?;
+    async fn claim(&self, name: &str, is_ephemeral: bool) -> Result<PathBuf, String> {
+        let path = claims::path(self.client, self.pod, name, is_ephemeral).await?;
         if !path.exists() {
             fs::create_dir_all(&path).map_err(text)?;
             self.own_by_group(&path).map_err(text)?;
