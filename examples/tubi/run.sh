@@ -13,6 +13,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 keep=${1:-}
 python=${PYTHON:-python3}
+# Its path: a script of this name is found first further below.
+kubectl=$(command -v "${KUBECTL:-kubectl}") || { echo "failed: there is no ${KUBECTL:-kubectl}" >&2; exit 1; }
 
 if [[ -z ${BIN:-} ]]; then
   cargo build --manifest-path "$root/Cargo.toml" -p orlop -p orlop-aws
@@ -46,7 +48,7 @@ wait_until() {
   kube get tubilambdaservices -o jsonpath='{.items[*].status}' >&2 || true
   fail "$what"
 }
-kube() { "${KUBECTL:-kubectl}" --kubeconfig "$work/kubeconfig" "$@"; }
+kube() { "$kubectl" --kubeconfig "$work/kubeconfig" "$@"; }
 value() { kube get "$1" -o "jsonpath=$2"; }
 missing() { [[ -z $(kube get "$1" --ignore-not-found -o name) ]]; }
 has() { [[ $(value "$1" "$2") == "$3" ]]; }
@@ -122,7 +124,7 @@ kube patch deployment shop --subresource=status --type=merge \
   -p '{"status":{"replicas":2,"readyReplicas":2,"availableReplicas":2,"conditions":[{"type":"Available","status":"True"}]}}'
 kube patch statefulset shop-db --subresource=status --type=merge -p '{"status":{"replicas":1,"readyReplicas":1}}'
 mkdir "$work/bin"
-printf '#!/bin/sh\nexec "%s" --kubeconfig "%s" "$@"\n' "${KUBECTL:-kubectl}" "$work/kubeconfig" > "$work/bin/kubectl"
+printf '#!/bin/sh\nexec "%s" --kubeconfig "%s" "$@"\n' "$kubectl" "$work/kubeconfig" > "$work/bin/kubectl"
 chmod +x "$work/bin/kubectl"
 job=$(value job/shop-db-credentials '{range .spec.template.spec.containers[0].env[*]}{.name}={.value}{"\n"}{end}')
 mapfile -t variables <<< "$job"

@@ -9,7 +9,7 @@ use orlop_aws::{
     Egress, Gates, NAME, Observer, Settings, definitions, iam_policy, network_policy, rbac, run,
 };
 use orlop_client::{Client, Config};
-use orlop_controllers::runtime::{LeaderElection, Manager};
+use orlop_controllers::runtime::{LeaderElection, Manager, candidate_name};
 use orlop_net::Address;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
@@ -253,7 +253,7 @@ impl Run {
         let config = Config::infer().context("no cluster is configured")?;
         let client = Client::connect(config).await?;
         let elects = self.enable_leader_election && !self.no_leader_election;
-        let election = LeaderElection::new(format!("orlop-aws-{}", std::process::id()));
+        let election = LeaderElection::new(candidate_name());
         let mut manager = Manager::new(client).with_leader_election(elects.then_some(election));
         let observer = Observer::default();
         let mut registry = Registry::default();

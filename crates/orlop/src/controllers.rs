@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use orlop_client::{Client, Config};
-use orlop_controllers::{Defaults, Options, runtime::LeaderElection};
+use orlop_controllers::{
+    Defaults, Options,
+    runtime::{LeaderElection, candidate_name},
+};
 
 use crate::shutdown;
 
@@ -53,7 +56,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         local_volumes: arguments.local_volumes.map(std::path::absolute).transpose()?,
         ..Options::default()
     };
-    let election = arguments.leader_elect.then(|| LeaderElection::new(crate::serve::candidate_name()));
+    let election = arguments.leader_elect.then(|| LeaderElection::new(candidate_name()));
     let manager = orlop_controllers::manager(client, &selected, &options).with_leader_election(election);
     println!("orlop controllers runs {} controllers", selected.len());
     tokio::select! {

@@ -29,7 +29,11 @@ use anyhow::{Context, bail};
 use arc_swap::ArcSwap;
 use data_dir::DataDir;
 use identity::Identity;
-use orlop_controllers::{Defaults, runtime::LeaderElection, service_account_tokens};
+use orlop_controllers::{
+    Defaults,
+    runtime::{LeaderElection, candidate_name},
+    service_account_tokens,
+};
 use orlop_server::{
     User,
     auth::{
@@ -40,7 +44,6 @@ use orlop_server::{
     bootstrap::{self, bootstrap},
     chain::Chain,
     cluster::Cluster,
-    object,
     registry::Kinds,
     serve::serve,
     storage::service_ranges::ServiceRanges,
@@ -454,13 +457,6 @@ fn store_config(endpoint: &Endpoint, durability: &str) -> Config {
         config.durability = Durability::Relaxed;
     }
     config
-}
-
-/// Returns a name for this process that no other candidate has, on whatever machine.
-pub(crate) fn candidate_name() -> String {
-    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let host = if host.trim().is_empty() { "orlop" } else { host.trim() };
-    format!("{host}_{}", object::new_uid())
 }
 
 async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {

@@ -173,16 +173,23 @@ async fn desired_statements(work: &mut Work<'_>) -> Result<std::result::Result<V
             Child::Is(api) => api,
             Child::Blocked(step) => return Ok(Err(step)),
         };
+        let of_routes = at(&api, "spec.protocolType").and_then(Value::as_str) == Some("WEBSOCKET");
         let Some(api) = at(&api, "status.apiID").and_then(Value::as_str) else {
             let text = "resource not ready: the API has no status.apiID";
             return Ok(Err(Step::wait(15, "InProgress", text)));
         };
+        let arn =
+            format!("arn:{}:execute-api:{}:{}:{api}", work.aws.partition, work.aws.region, work.aws.account);
+        if of_routes {
+            // A WebSocket API presents stage and route, and no method.
+            statement["sourceARN"] = json!(format!("{arn}/*/*"));
+            out.push(statement);
+            continue;
+        }
         if id.len() + DEFAULT_ROUTE.len() > STATEMENT_ID_MAX {
             let text = format!("configuration error: statementId {id} is too long for one with apiRef");
             return Ok(Err(Step::refused("Error", text)));
         }
-        let arn =
-            format!("arn:{}:execute-api:{}:{}:{api}", work.aws.partition, work.aws.region, work.aws.account);
         let mut default = statement.clone();
         statement["sourceARN"] = json!(format!("{arn}/*/*/*"));
         default["statementID"] = json!(format!("{id}{DEFAULT_ROUTE}"));

@@ -53,6 +53,9 @@ pub(crate) struct ClientSettings {
 /// Counts of calls by service, operation and outcome: an error code, or `OK`.
 pub(crate) type Calls = BTreeMap<(&'static str, &'static str, String), u64>;
 
+/// Account and partition of each role, and of the process itself, at each endpoint of a namespace's own.
+type Identities = HashMap<(Option<String>, Option<String>), (String, String)>;
+
 /// The client of all accounts and regions.
 #[derive(Debug)]
 pub(crate) struct Client {
@@ -64,8 +67,7 @@ pub(crate) struct Client {
     batches: Batches,
     calls: Mutex<Calls>,
     metrics: CallMetrics,
-    /// Account and partition of each role, and of the process itself.
-    identities: Mutex<HashMap<Option<String>, (String, String)>>,
+    identities: Mutex<Identities>,
 }
 
 /// Where calls of an object go, and as whom.
@@ -121,7 +123,7 @@ impl Client {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Opens a session. The account is asked for once for each role.
+    /// Opens a session. The account is asked for once for each role and endpoint.
     pub(crate) async fn session(
         self: &Arc<Self>,
         region: &str,
@@ -140,7 +142,7 @@ impl Client {
             of_bridge: false,
             priority: Priority::Normal,
         };
-        let known = role.map(str::to_owned);
+        let known = (session.role.clone(), session.endpoint.clone());
         let identity = self.identities.lock().unwrap_or_else(PoisonError::into_inner).get(&known).cloned();
         let (account, partition) = match identity {
             Some(identity) => identity,

@@ -5,7 +5,7 @@
 //! change, and counts the duration from there. The holder stops at the renew deadline, which is shorter than
 //! the duration, so that at no time two of them lead.
 
-use std::time::Duration;
+use std::{fs, time::Duration};
 
 use futures_util::StreamExt;
 use k8s_openapi::{
@@ -13,6 +13,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::MicroTime,
     jiff::Timestamp,
 };
+use orlop_api::object_meta;
 use orlop_client::{
     Api, Client,
     api::{ObjectMeta, PostParams},
@@ -49,6 +50,13 @@ impl LeaderElection {
             retry_period: Duration::from_secs(2),
         }
     }
+}
+
+/// Returns a name for this process that no other candidate has, on whatever machine: in containers each has the id 1.
+pub fn candidate_name() -> String {
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = if host.trim().is_empty() { "orlop" } else { host.trim() };
+    format!("{host}_{}", object_meta::uuid(rand::random()))
 }
 
 /// A candidate for one lease.

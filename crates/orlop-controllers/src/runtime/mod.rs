@@ -15,7 +15,7 @@ mod metrics;
 mod selection;
 mod work_queue;
 
-pub use election::LeaderElection;
+pub use election::{LeaderElection, candidate_name};
 pub use events::{EventForm, Recorder};
 pub use informer::{Cached, Change, Informer, Informers, Key, Subscription};
 pub use manager::{Context, Manager};

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, bail};
 use orlop_compose::{Metrics, Settings, graph::Limits};
-use orlop_controllers::runtime::{LeaderElection, Manager};
+use orlop_controllers::runtime::{LeaderElection, Manager, candidate_name};
 use orlop_net::Address;
 use prometheus_client::registry::Registry;
 
@@ -115,7 +115,7 @@ impl Run {
             lease_duration: self.leader_election_lease_duration,
             renew_deadline: self.leader_election_renew_deadline,
             retry_period: self.leader_election_retry_period,
-            ..LeaderElection::new(candidate())
+            ..LeaderElection::new(candidate_name())
         });
         let mut manager = Manager::new(client).with_leader_election(election);
         let metrics = Metrics::default();
@@ -133,10 +133,4 @@ impl Run {
         manager.run(shutdown::requested()).await;
         Ok(())
     }
-}
-
-/// The name of this candidate. A pod's name is its host name.
-fn candidate() -> String {
-    let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "orlop-compose".to_owned());
-    format!("{host}_{}", std::process::id())
 }
