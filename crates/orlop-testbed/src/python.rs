@@ -29,6 +29,11 @@ pub fn environment(name: &str, packages: &[&str]) -> Result<PathBuf, String> {
     Ok(interpreter)
 }
 
+/// Returns the interpreter of the environment with MongoDB's driver.
+pub fn pymongo() -> Result<PathBuf, String> {
+    environment("python-pymongo", &["pymongo==4.19.0"])
+}
+
 /// Returns the interpreter of the environment with simulators of AWS: moto and ministack.
 pub fn aws_simulators() -> Result<PathBuf, String> {
     environment("python-aws", &["moto[server]==5.2.5", "ministack==1.5.33"])

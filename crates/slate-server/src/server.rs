@@ -1,6 +1,11 @@
 //! Start and end of a server.
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use hyper_util::service::TowerToHyperService;
 use orlop_net::{
@@ -66,6 +71,8 @@ pub struct Server {
 impl Server {
     /// Opens the store, binds every address, starts serving, and writes the ready file.
     pub async fn start(config: Config) -> Result<Self, Error> {
+        // A server that was killed leaves its file, which would call this one ready before it is.
+        remove_ready_file(&config.ready_file)?;
         let engine = open_engine(&config).await?;
         let token = read_token(&config)?;
         let tls = server_tls(&config)?;
@@ -145,9 +152,8 @@ impl Server {
 
     /// Stops accepting, lets requests finish, and flushes the store.
     pub async fn stop(self) {
-        if !self.ready_file.as_os_str().is_empty() {
-            // It may be gone already.
-            let _ = std::fs::remove_file(&self.ready_file);
+        if let Err(error) = remove_ready_file(&self.ready_file) {
+            tracing::warn!(%error, "ready file could not be removed");
         }
         self.stop.send_replace(true);
         for task in self.tasks {
@@ -161,6 +167,19 @@ impl Server {
             Ok(Err(error)) => tracing::error!(%error, "flush failed"),
             Err(error) => tracing::error!(%error, "flush failed"),
         }
+    }
+}
+
+/// Removes the ready file, if there is one.
+fn remove_ready_file(path: &Path) -> Result<(), Error> {
+    if path.as_os_str().is_empty() {
+        return Ok(());
+    }
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::File(path.to_owned(), error))
+        }
+        _ => Ok(()),
     }
 }
 

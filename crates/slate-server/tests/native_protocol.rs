@@ -361,6 +361,25 @@ async fn shutdown_answers_what_was_sent_and_removes_the_ready_file() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn ready_file_of_a_killed_server_does_not_call_the_next_one_ready() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let ready = folder.path().join("ready");
+    std::fs::write(&ready, "127.0.0.1:1\n").expect("write");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let mut config = Config::for_test();
+    config.addr = taken.local_addr().expect("an address");
+    config.ready_file.clone_from(&ready);
+    assert!(Server::start(config.clone()).await.is_err(), "the port is taken");
+    assert!(!ready.exists());
+
+    drop(taken);
+    let server = Server::start(config).await.expect("a server");
+    let written = std::fs::read_to_string(&ready).expect("the file");
+    assert_eq!(written, format!("{}\n", server.address()));
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn expired_documents_go_by_themselves() {
     let (server, client) = start(|config| config.ttl_interval_s = 1).await;
     let ttl = IndexDefinition { expire_after_seconds: Some(3600), ..IndexDefinition::on("at") };

@@ -157,8 +157,8 @@ impl IndexSpec {
         let mut spec = Self {
             name: document.get_str("name").unwrap_or_default().to_owned(),
             fields,
-            unique: document.get_bool("unique").unwrap_or(false),
-            sparse: document.get_bool("sparse").unwrap_or(false),
+            unique: flag(document, "unique")?,
+            sparse: flag(document, "sparse")?,
             expire_after_seconds,
         };
         if spec.name.is_empty() {
@@ -212,6 +212,17 @@ impl IndexSpec {
 
     fn same_keys(&self, other: &Self) -> bool {
         self.fields == other.fields
+    }
+}
+
+/// Returns an option that is true, false, or a number, as some clients write it.
+fn flag(document: &Document, name: &str) -> Result<bool> {
+    match document.get(name) {
+        None | Some(Bson::Null) => Ok(false),
+        Some(Bson::Boolean(value)) => Ok(*value),
+        Some(value) => crate::filter_integer(value)
+            .map(|value| value != 0)
+            .ok_or_else(|| Error::invalid(format!("index option {name} must be true or false"))),
     }
 }
 

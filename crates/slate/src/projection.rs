@@ -53,6 +53,9 @@ impl Projection {
             if *include.get_or_insert(included) != included {
                 return Err(Error::invalid("a projection cannot mix inclusion and exclusion"));
             }
+            if name.split('.').any(|component| component.starts_with('$')) {
+                return Err(Error::invalid(format!("positional projections are not supported: {name:?}")));
+            }
             fields.insert(Path::parse(name)?.components());
         }
         // `{_id: 1}` alone includes, `{_id: 0}` alone excludes.

@@ -26,6 +26,8 @@ const upserted = await items.updateOne({ _id: 'new' }, { $addToSet: { tags: 'x' 
 assert.equal(upserted.upsertedId, 'new');
 const before = await items.findOneAndUpdate({ _id: 'new' }, { $unset: { tags: '' } });
 assert.deepEqual(before, { _id: 'new', tags: ['x'] });
+const kept = await items.findOneAndUpdate({ _id: 8 }, { $set: { seen: 1 } }, { projection: { _id: 0, price: 1 } });
+assert.deepEqual(kept, { price: 3 });
 assert.equal((await items.deleteMany({ sale: true })).deletedCount, 60);
 
 await items.createIndex({ price: 1 }, { name: 'by_price' });

@@ -5,7 +5,8 @@ import sys
 
 import bson
 import pymongo
-from pymongo import ASCENDING, DESCENDING, InsertOne, ReturnDocument, UpdateOne
+from pymongo import ASCENDING, DESCENDING, CursorType, InsertOne, ReturnDocument, UpdateOne
+from pymongo.collation import Collation
 from pymongo.errors import BulkWriteError, DuplicateKeyError, OperationFailure
 
 client = pymongo.MongoClient(sys.argv[1], serverSelectionTimeoutMS=5000)
@@ -47,6 +48,9 @@ after = items.find_one_and_update({"_id": "u"}, {"$inc": {"b": 1}}, return_docum
 assert after == {"_id": "u", "b": 3}
 assert items.find_one_and_delete({"_id": "u"}) == {"_id": "u", "b": 3}
 assert items.find_one_and_replace({"_id": "gone"}, {"x": 1}) is None
+projected = items.find_one_and_update({"_id": 6}, {"$set": {"seen": True}}, {"_id": 0, "name": 1}, return_document=ReturnDocument.AFTER)
+assert projected == {"name": "rope006"}, projected
+assert items.find_one_and_delete({"_id": 7}, {"price": 1}) == {"_id": 7, "price": 100}
 assert items.delete_one({"_id": 2}).deleted_count == 1
 assert items.delete_many({"_id": {"$in": [3, 4, 5, 2]}}).deleted_count == 3
 assert sorted(items.distinct("tags")) == ["heavy", "iron", "new"]
@@ -114,13 +118,31 @@ joined = list(orders.aggregate([
 ]))
 assert joined[0]["kind"] == [{"_id": 1, "label": "kind1"}], joined
 
+nested = list(orders.aggregate([{"$match": {"qty": 1}}, {"$project": {"_id": 0, "lines": {"sku": 1}}}]))
+assert nested == [{"lines": [{"sku": "a"}, {"sku": "s1"}]}], nested
+db.command({"createIndexes": "kinds", "indexes": [{"key": {"label": 1}, "name": "label_1", "unique": 1}]})
+assert db["kinds"].index_information()["label_1"]["unique"]
+
 # What does not exist is refused, not ignored.
+collation = Collation("en", strength=2)
 for bad in [
     lambda: list(items.find({"a": {"$near": [0, 0]}})),
     lambda: items.update_one({}, {"$frobnicate": {"a": 1}}),
     lambda: list(items.aggregate([{"$facet": {}}])),
     lambda: db.command("frobnicate"),
     lambda: items.create_index([("a", "text")]),
+    lambda: items.create_index("a", partialFilterExpression={"a": 1}),
+    lambda: list(items.find({}, {"tags.$": 1})),
+    lambda: list(items.find(cursor_type=CursorType.TAILABLE)),
+    lambda: list(items.find().collation(collation)),
+    lambda: list(items.aggregate([], collation=collation)),
+    lambda: items.update_one({}, {"$set": {"a": 1}}, collation=collation),
+    lambda: items.delete_one({}, collation=collation),
+    lambda: items.update_one({}, {"$set": {"a.$[]": 1}}, array_filters=[{"x": 1}]),
+    lambda: items.update_one({}, [{"$set": {"a": 1}}]),
+    lambda: list(items.watch()),
+    lambda: db.create_collection("capped", capped=True, size=1),
+    lambda: db.create_collection("view", viewOn="items", pipeline=[]),
 ]:
     try:
         bad()

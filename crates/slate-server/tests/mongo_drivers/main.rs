@@ -5,7 +5,6 @@ use std::{path::Path, process::Command};
 
 use slate_server::{Server, config::Config};
 
-const PYTHON_PACKAGES: [&str; 1] = ["pymongo==4.19.0"];
 const NODE_PACKAGES: [&str; 1] = ["mongodb@7.8.0"];
 
 async fn start(token: Option<&Path>) -> Server {
@@ -29,7 +28,7 @@ async fn run(mut command: Command) {
 }
 
 fn python(script: &str) -> Command {
-    let python = orlop_testbed::python::environment("python-pymongo", &PYTHON_PACKAGES).expect("python");
+    let python = orlop_testbed::python::pymongo().expect("python");
     let mut command = Command::new(python);
     command.arg("-B").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mongo_drivers").join(script));
     command
@@ -58,14 +57,17 @@ async fn pymongo_authenticates_with_scram() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn node_driver_does_its_work() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let token = folder.path().join("token");
+    std::fs::write(&token, "secret").expect("write");
     let modules = orlop_testbed::node::modules("node-mongodb", &NODE_PACKAGES).expect("node");
-    let server = start(None).await;
+    let server = start(Some(&token)).await;
     // Modules are looked for beside the script, so it goes where they are.
     let copy = modules.join(format!("documents-{}.mjs", std::process::id()));
     std::fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mongo_drivers/documents.mjs"), &copy)
         .expect("the script");
     let mut command = Command::new("node");
-    command.arg(&copy).arg(url(&server, ""));
+    command.arg(&copy).arg(url(&server, "slate:secret@"));
     run(command).await;
     let _ = std::fs::remove_file(copy);
     server.stop().await;

@@ -2,6 +2,7 @@
 
 use bson::{Bson, Document};
 
+use super::budget::{check_document_len, value_len};
 use crate::{
     error::{Error, Result},
     sort::compare_bson,
@@ -67,19 +68,27 @@ impl Expression {
         Ok(match self {
             Self::Literal(value) => Some(value.clone()),
             Self::Root => Some(Bson::Document(document.clone())),
-            Self::Field(path) => field(&Bson::Document(document.clone()), path),
+            Self::Field(path) => field(document, path),
             Self::Document(fields) => {
-                let mut made = Document::new();
+                let (mut made, mut length) = (Document::new(), 0);
                 for (name, expression) in fields {
                     if let Some(value) = expression.value(document)? {
+                        length += value_len(&value);
+                        check_document_len(length)?;
                         made.insert(name, value);
                     }
                 }
                 Some(Bson::Document(made))
             }
             Self::Array(elements) => {
-                let values = elements.iter().map(|element| element.evaluate(document));
-                Some(Bson::Array(values.collect::<Result<_>>()?))
+                let (mut values, mut length) = (Vec::with_capacity(elements.len()), 0);
+                for element in elements {
+                    let value = element.evaluate(document)?;
+                    length += value_len(&value);
+                    check_document_len(length)?;
+                    values.push(value);
+                }
+                Some(Bson::Array(values))
             }
             Self::Operator(operator, arguments) => Some(apply(*operator, arguments, document)?),
         })
@@ -176,12 +185,17 @@ fn parse_operator(name: &str, argument: &Bson, depth: usize) -> Result<Expressio
 }
 
 /// Returns the value at a path; through an array, the values of its documents.
-pub(super) fn field(value: &Bson, path: &[String]) -> Option<Bson> {
-    let Some((first, rest)) = path.split_first() else { return Some(value.clone()) };
+pub(super) fn field(document: &Document, path: &[String]) -> Option<Bson> {
+    let (first, rest) = path.split_first()?;
+    field_of_value(document.get(first)?, rest)
+}
+
+fn field_of_value(value: &Bson, path: &[String]) -> Option<Bson> {
     match value {
-        Bson::Document(document) => field(document.get(first)?, rest),
+        value if path.is_empty() => Some(value.clone()),
+        Bson::Document(document) => field(document, path),
         Bson::Array(list) => {
-            Some(Bson::Array(list.iter().filter_map(|element| field(element, path)).collect()))
+            Some(Bson::Array(list.iter().filter_map(|element| field_of_value(element, path)).collect()))
         }
         _ => None,
     }
@@ -215,7 +229,14 @@ fn apply(operator: Operator, arguments: &[Expression], document: &Document) -> R
         }
         _ => {}
     }
-    let values = arguments.iter().map(|argument| argument.evaluate(document)).collect::<Result<Vec<_>>>()?;
+    let (mut values, mut length) = (Vec::with_capacity(arguments.len()), 0);
+    for argument in arguments {
+        let value = argument.evaluate(document)?;
+        length += value_len(&value);
+        // Twice, for a comparison of two documents of any length.
+        check_document_len(length / 2)?;
+        values.push(value);
+    }
     let order = || compare_bson(&values[0], &values[1]);
     Ok(match operator {
         O::Equal => Bson::Boolean(order().is_eq()),
@@ -270,7 +291,9 @@ fn apply(operator: Operator, arguments: &[Expression], document: &Document) -> R
             let texts = values
                 .iter()
                 .map(|value| value.as_str().ok_or_else(|| Error::invalid("$concat only supports strings")));
-            Bson::String(texts.collect::<Result<Vec<_>>>()?.concat())
+            let texts = texts.collect::<Result<Vec<_>>>()?;
+            check_document_len(texts.iter().map(|text| text.len()).sum())?;
+            Bson::String(texts.concat())
         }
         O::ToLower => Bson::String(text(&values[0])?.to_lowercase()),
         O::ToUpper => Bson::String(text(&values[0])?.to_uppercase()),

@@ -4,7 +4,10 @@ use std::collections::HashMap;
 
 use bson::{Bson, Document};
 
-use super::expression::{Expression, add, float};
+use super::{
+    budget::{Budget, value_len},
+    expression::{Expression, add, float},
+};
 use crate::{
     error::{Error, Result},
     sort::{compare_bson, key_of},
@@ -65,11 +68,12 @@ impl Group {
         Ok(Self { id: Expression::parse(id)?, fields })
     }
 
-    pub(super) fn apply(&self, documents: Vec<Document>) -> Result<Vec<Document>> {
+    pub(super) fn apply(&self, documents: Vec<Document>, budget: &mut Budget) -> Result<Vec<Document>> {
         // Groups come in the order in which they are met.
         let mut positions: HashMap<Vec<u8>, usize> = HashMap::new();
         let mut groups: Vec<(Bson, Vec<State>)> = Vec::new();
         for document in &documents {
+            budget.check_deadline()?;
             let id = self.id.evaluate(document)?;
             let position = *positions.entry(key_of(&id)).or_insert_with(|| {
                 groups
@@ -77,7 +81,7 @@ impl Group {
                 groups.len() - 1
             });
             for ((_, accumulator, argument), state) in self.fields.iter().zip(&mut groups[position].1) {
-                accumulator.add(state, argument.value(document)?)?;
+                accumulator.add(state, argument.value(document)?, budget)?;
             }
         }
         let finish = |(id, states): (Bson, Vec<State>)| {
@@ -102,7 +106,7 @@ impl Accumulator {
         }
     }
 
-    fn add(self, state: &mut State, value: Option<Bson>) -> Result<()> {
+    fn add(self, state: &mut State, value: Option<Bson>, budget: &mut Budget) -> Result<()> {
         match (self, state) {
             // Only numbers count.
             (Self::Sum, State::Sum(sum)) => {
@@ -130,11 +134,15 @@ impl Accumulator {
                     *present = Some(value);
                 }
             }
-            (Self::Push, State::List(list)) => list.extend(value),
+            (Self::Push, State::List(list)) => {
+                budget.charge_bytes(value.as_ref().map_or(0, value_len))?;
+                list.extend(value);
+            }
             (Self::AddToSet, State::List(list)) => {
                 if let Some(value) = value
                     && !list.iter().any(|present| compare_bson(present, &value).is_eq())
                 {
+                    budget.charge_bytes(value_len(&value))?;
                     list.push(value);
                 }
             }

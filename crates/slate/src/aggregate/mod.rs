@@ -3,6 +3,7 @@
 //! A pipeline is a list of stages. Leading `$match`, `$sort`, `$skip` and `$limit` become a query, so that
 //! they use indexes; the rest runs over the documents in memory, within limits.
 
+mod budget;
 mod expression;
 mod group;
 mod stage;
@@ -11,17 +12,13 @@ use bson::{Bson, Document, RawDocumentBuf};
 
 pub use stage::Stage;
 
+use self::{budget::Budget, stage::Source};
 use crate::{
     engine::Engine,
     error::{Error, Result},
     filter::Filter,
     query::Query,
 };
-
-/// Most documents that a stage may hold.
-const DOCUMENTS_MAX: usize = 1_000_000;
-/// Most bytes that a stage may hold.
-const BYTES_MAX: usize = 256 << 20;
 
 /// A parsed pipeline.
 #[derive(Debug, Clone)]
@@ -91,16 +88,16 @@ impl Pipeline {
             return count_document(field, count).iter().map(crate::engine::raw).collect();
         }
         let mut documents = Vec::new();
-        let mut bytes = 0;
+        let mut budget = Budget::new(deadline);
         engine.visit(collection, &query, &mut |document| {
-            bytes += document.as_bytes().len();
-            documents.push(Document::try_from(document).map_err(Error::corrupt)?);
-            check_size(documents.len(), bytes)?;
+            let document = Document::try_from(document).map_err(Error::corrupt)?;
+            budget.charge(&document)?;
+            documents.push(document);
             Ok(true)
         })?;
+        let source = Source { engine, database, deadline };
         for stage in &self.stages {
-            documents = stage.apply(documents, engine, database)?;
-            check_size(documents.len(), 0)?;
+            documents = stage.apply(documents, &source)?;
         }
         documents.iter().map(crate::engine::raw).collect()
     }
@@ -117,11 +114,26 @@ fn count_document(field: &str, count: u64) -> Option<Document> {
     (count > 0).then_some(document)
 }
 
-fn check_size(documents: usize, bytes: usize) -> Result<()> {
-    if documents > DOCUMENTS_MAX || bytes > BYTES_MAX {
-        return Err(Error::TooLarge(format!(
-            "a pipeline stage holds at most {DOCUMENTS_MAX} documents and {BYTES_MAX} bytes"
-        )));
+#[cfg(test)]
+mod tests {
+    use bson::{bson, doc};
+
+    use super::*;
+
+    #[test]
+    fn every_stage_that_works_per_document_ends_at_the_deadline() {
+        let engine = Engine::in_memory();
+        let source = Source { engine: &engine, database: "db", deadline: Some(std::time::Instant::now()) };
+        for stage in [
+            bson!({ "$unwind": "$l" }),
+            bson!({ "$group": { "_id": "$l" } }),
+            bson!({ "$addFields": { "m": 1 } }),
+            bson!({ "$replaceRoot": { "newRoot": "$d" } }),
+            bson!({ "$lookup": { "from": "none", "localField": "l", "foreignField": "l", "as": "l" } }),
+        ] {
+            let parsed = Stage::parse(stage.as_document().expect("a stage")).expect("a stage");
+            let late = parsed.apply(vec![doc! { "l": [1], "d": {} }], &source);
+            assert!(matches!(late, Err(Error::TimedOut)), "{stage}: {late:?}");
+        }
     }
-    Ok(())
 }

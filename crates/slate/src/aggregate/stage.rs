@@ -1,8 +1,11 @@
 //! Stages of a pipeline.
 
+use std::time::Instant;
+
 use bson::{Bson, Document, RawDocumentBuf};
 
 use super::{
+    budget::{Budget, check_document_len},
     count_document,
     expression::{Expression, field, truthy},
     group::Group,
@@ -18,6 +21,14 @@ use crate::{
     sort::Sort,
     update::Update,
 };
+
+/// Where stages find the documents of other collections, and the time limit that they share.
+pub(super) struct Source<'a> {
+    pub(super) engine: &'a Engine,
+    /// Prefix of collections that `$lookup` names.
+    pub(super) database: &'a str,
+    pub(super) deadline: Option<Instant>,
+}
 
 /// A parsed stage.
 #[derive(Debug, Clone)]
@@ -90,7 +101,9 @@ impl Stage {
             "$skip" => Self::Skip(size()?),
             "$limit" => Self::Limit(size()?),
             "$project" => parse_project(object()?)?,
-            "$addFields" | "$set" => Self::Compute { projection: None, fields: computed(object()?.iter())? },
+            "$addFields" | "$set" => {
+                Self::Compute { projection: None, fields: computed(flatten(object()?).iter())? }
+            }
             "$unset" => parse_unset(argument)?,
             "$replaceRoot" => Self::ReplaceRoot(Expression::parse(
                 object()?.get("newRoot").ok_or_else(|| Error::invalid("$replaceRoot needs newRoot"))?,
@@ -109,12 +122,8 @@ impl Stage {
         })
     }
 
-    pub(super) fn apply(
-        &self,
-        documents: Vec<Document>,
-        engine: &Engine,
-        database: &str,
-    ) -> Result<Vec<Document>> {
+    pub(super) fn apply(&self, documents: Vec<Document>, source: &Source<'_>) -> Result<Vec<Document>> {
+        let budget = &mut Budget::new(source.deadline);
         match self {
             Self::Match(filter) => {
                 let projection = |document: Document| match raw(&document) {
@@ -144,9 +153,10 @@ impl Stage {
                     };
                     for (path, expression) in fields {
                         if let Some(value) = expression.value(&document)? {
-                            set(&mut made, path, value)?;
+                            set_computed(&mut made, path, value);
                         }
                     }
+                    budget.charge(&made)?;
                     Ok(made)
                 })
                 .collect(),
@@ -160,21 +170,27 @@ impl Stage {
             Self::ReplaceRoot(expression) => documents
                 .iter()
                 .map(|document| match expression.evaluate(document)? {
-                    Bson::Document(root) => Ok(root),
+                    Bson::Document(root) => {
+                        budget.charge(&root)?;
+                        Ok(root)
+                    }
                     _ => Err(Error::invalid("'newRoot' expression must evaluate to an object")),
                 })
                 .collect(),
-            Self::Group(group) => group.apply(documents),
-            Self::Unwind { path, preserve, index } => unwind(documents, path, *preserve, index.as_deref()),
+            Self::Group(group) => group.apply(documents, budget),
+            Self::Unwind { path, preserve, index } => {
+                unwind(documents, path, *preserve, index.as_deref(), budget)
+            }
             Self::Count(field) => Ok(count_document(field, documents.len() as u64).into_iter().collect()),
             Self::Lookup { from, local, foreign, target } => {
-                lookup(documents, engine, &format!("{database}.{from}"), local, foreign, target)
+                lookup(documents, source, from, local, foreign, target, budget)
             }
         }
     }
 }
 
 fn parse_project(document: &Document) -> Result<Stage> {
+    let document = &flatten(document);
     let plain = |value: &Bson| matches!(value, Bson::Boolean(_)) || filter_integer(value).is_some();
     if document.values().all(plain) {
         return match Projection::parse(document)? {
@@ -196,6 +212,24 @@ fn parse_project(document: &Document) -> Result<Stage> {
     }
     let fields = computed(document.iter().filter(|(_, value)| !plain(value)))?;
     Ok(Stage::Compute { projection: Projection::parse(&kept)?, fields })
+}
+
+/// Writes nested documents as dotted paths: `{a: {b: 1}}` is `{"a.b": 1}`, in `$project` and `$addFields` alike.
+fn flatten(document: &Document) -> Document {
+    let mut flat = Document::new();
+    for (name, value) in document {
+        match value {
+            Bson::Document(inner) if !inner.is_empty() && !inner.keys().any(|name| name.starts_with('$')) => {
+                flat.extend(
+                    flatten(inner).into_iter().map(|(path, value)| (format!("{name}.{path}"), value)),
+                );
+            }
+            value => {
+                flat.insert(name, value.clone());
+            }
+        }
+    }
+    flat
 }
 
 fn computed<'a>(fields: impl Iterator<Item = (&'a String, &'a Bson)>) -> Result<Vec<(String, Expression)>> {
@@ -269,15 +303,47 @@ fn set(document: &mut Document, path: &str, value: Bson) -> Result<()> {
     Ok(())
 }
 
+/// Sets a computed field: in every document of an array on its path, and in place of what is no document.
+fn set_computed(document: &mut Document, path: &str, value: Bson) {
+    let Some((first, rest)) = path.split_once('.') else {
+        document.insert(path, value);
+        return;
+    };
+    let next = document.entry(first.to_owned()).or_insert(Bson::Null);
+    set_in_value(next, rest, value);
+}
+
+fn set_in_value(next: &mut Bson, path: &str, value: Bson) {
+    match next {
+        Bson::Document(inner) => set_computed(inner, path, value),
+        Bson::Array(elements) => {
+            for element in elements {
+                set_in_value(element, path, value.clone());
+            }
+        }
+        other => {
+            let mut made = Document::new();
+            set_computed(&mut made, path, value);
+            *other = Bson::Document(made);
+        }
+    }
+}
+
 fn unwind(
     documents: Vec<Document>,
     path: &[String],
     preserve: bool,
     index: Option<&str>,
+    budget: &mut Budget,
 ) -> Result<Vec<Document>> {
     let mut unwound = Vec::new();
     let dotted = path.join(".");
-    for document in documents {
+    for mut document in documents {
+        let value = field(&document, path);
+        if matches!(&value, Some(Bson::Array(list)) if !list.is_empty()) {
+            // Its place stays, so that fields keep their order; the array is not copied for each of its elements.
+            set(&mut document, &dotted, Bson::Null)?;
+        }
         let mut push = |element: Option<(usize, Bson)>| -> Result<()> {
             let mut copy = document.clone();
             if let Some(index) = index {
@@ -289,10 +355,11 @@ fn unwind(
             if let Some((_, value)) = element {
                 set(&mut copy, &dotted, value)?;
             }
+            budget.charge(&copy)?;
             unwound.push(copy);
-            super::check_size(unwound.len(), 0)
+            Ok(())
         };
-        match field(&Bson::Document(document.clone()), path) {
+        match value {
             Some(Bson::Array(list)) if list.is_empty() && preserve => push(None)?,
             Some(Bson::Array(list)) => {
                 for (position, value) in list.into_iter().enumerate() {
@@ -310,29 +377,37 @@ fn unwind(
 
 fn lookup(
     documents: Vec<Document>,
-    engine: &Engine,
+    source: &Source<'_>,
     from: &str,
     local: &[String],
     foreign: &str,
     target: &str,
+    budget: &mut Budget,
 ) -> Result<Vec<Document>> {
+    let from = format!("{}.{from}", source.database);
     let mut joined = Vec::with_capacity(documents.len());
     for mut document in documents {
-        let values = match field(&Bson::Document(document.clone()), local) {
+        let values = match field(&document, local) {
             Some(Bson::Array(list)) => list,
             Some(value) => vec![value],
             None => vec![Bson::Null],
         };
         let filter = Filter::parse(&bson::doc! { foreign: { "$in": values } })?;
-        let matches = match engine.find(from, &Query::new(filter)) {
-            Ok(matches) => matches,
+        let query = Query { deadline: source.deadline, ..Query::new(filter) };
+        let (mut matches, mut length) = (Vec::new(), 0);
+        let found = source.engine.visit(&from, &query, &mut |found| {
+            length += found.as_bytes().len();
+            check_document_len(length)?;
+            matches.push(Bson::Document(Document::try_from(found).map_err(Error::corrupt)?));
+            Ok(true)
+        });
+        match found {
             // A collection that does not exist joins nothing.
-            Err(Error::NoCollection(_)) => Vec::new(),
+            Ok(_) | Err(Error::NoCollection(_)) => {}
             Err(error) => return Err(error),
-        };
-        let matches =
-            matches.iter().map(|found| Ok(Bson::Document(decode(found)?))).collect::<Result<_>>()?;
-        set(&mut document, target, Bson::Array(matches))?;
+        }
+        set_computed(&mut document, target, Bson::Array(matches));
+        budget.charge(&document)?;
         joined.push(document);
     }
     Ok(joined)

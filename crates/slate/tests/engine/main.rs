@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod aggregations;
 mod builds;
 mod filters;
 mod lookups;

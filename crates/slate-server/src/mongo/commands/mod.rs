@@ -156,10 +156,10 @@ impl Command<'_> {
             .map_err(|_| CommandError::bad_value("skip must not be negative"))?;
         // A negative limit means one batch.
         let limit = usize::try_from(size("limit").unsigned_abs()).ok().filter(|limit| *limit > 0);
-        if self.body().contains_key("collation") {
-            return Err(CommandError::bad_value("collation is not supported"));
-        }
-        let projection = self.document("projection").or_else(|_| self.document("fields"))?;
+        refuse(self.body(), &["collation"])?;
+        // `findAndModify` calls it `fields`.
+        let projection = if self.body().contains_key("projection") { "projection" } else { "fields" };
+        let projection = self.document(projection)?;
         Ok(Query {
             skip,
             limit,
@@ -177,6 +177,14 @@ fn document(body: &Document, name: &str) -> Result<Document> {
         Some(_) => {
             Err(CommandError::new(14, "TypeMismatch", format!("BSON field '{name}' is the wrong type")))
         }
+    }
+}
+
+/// Refuses options that would change the result.
+fn refuse(body: &Document, options: &[&str]) -> Result<()> {
+    match options.iter().find(|option| body.contains_key(**option)) {
+        Some(option) => Err(CommandError::bad_value(format!("{option} is not supported"))),
+        None => Ok(()),
     }
 }
 

@@ -3,7 +3,7 @@
 use bson::{Bson, Document, RawArrayBuf, RawDocumentBuf, doc, raw::cstr};
 use slate::{Error, Path, Pipeline, Query};
 
-use super::{Command, Reply, document, integer};
+use super::{Command, Reply, document, flag, integer, refuse};
 use crate::{
     cursors::FirstBatch,
     mongo::error::{CommandError, Result},
@@ -11,11 +11,14 @@ use crate::{
 
 impl Command<'_> {
     pub(super) fn find(self) -> Result<Reply> {
+        if flag(self.body(), "tailable", false) {
+            return Err(CommandError::bad_value("tailable cursors are not supported"));
+        }
         let namespace = self.namespace()?;
         let query = self.query("filter")?;
         let batch = batch_size(self.body(), "batchSize")?;
         let single = integer(self.body(), "limit").is_some_and(|limit| limit < 0)
-            || super::flag(self.body(), "singleBatch", false);
+            || flag(self.body(), "singleBatch", false);
         let query = match (single, batch, query.limit) {
             // The client asks for one batch and no cursor.
             (true, Some(batch), limit) => Query { limit: Some(limit.unwrap_or(batch).min(batch)), ..query },
@@ -83,6 +86,7 @@ impl Command<'_> {
     }
 
     pub(super) fn aggregate(self) -> Result<Reply> {
+        refuse(self.body(), &["collation"])?;
         let stages = self.body().get_array("pipeline").cloned();
         let stages =
             stages.map_err(|_| CommandError::bad_value("'pipeline' option must be specified as an array"))?;

@@ -3,7 +3,7 @@
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use slate::{Error, Query, Transaction, Update};
 
-use super::{Command, Reply, STATEMENTS_MAX, document, flag, integer, read::number};
+use super::{Command, Reply, STATEMENTS_MAX, document, flag, integer, read::number, refuse};
 use crate::mongo::error::{CommandError, Result};
 
 impl Command<'_> {
@@ -177,13 +177,6 @@ fn parse_update(update: Option<&Bson>) -> Result<Update> {
         Some(Bson::Document(update)) => Ok(Update::parse(update)?),
         Some(Bson::Array(_)) => Err(CommandError::bad_value("updates by pipeline are not supported")),
         _ => Err(CommandError::bad_value("an update must be a document")),
-    }
-}
-
-fn refuse(body: &Document, options: &[&str]) -> Result<()> {
-    match options.iter().find(|option| body.contains_key(**option)) {
-        Some(option) => Err(CommandError::bad_value(format!("{option} is not supported"))),
-        None => Ok(()),
     }
 }
 
