@@ -59,7 +59,10 @@ impl PreparedLookup {
                 (self.version, self.space) = self.committer.resolve(&self.collection)?;
             }
             self.committer.store().read(self.space, &self.key, &mut |bytes| {
-                if let (Some(bytes), Some(read)) = (bytes, read.take()) {
+                // Only what is found uses up `read`: a second attempt may follow.
+                if let Some(bytes) = bytes
+                    && let Some(read) = read.take()
+                {
                     result = Some(stored(bytes).map(read));
                 }
             })?;
@@ -84,5 +87,87 @@ pub(crate) fn with_raw_id<T>(id: &Bson, read: impl FnOnce(RawBsonRef<'_>) -> Res
                 bson::RawBson::try_from(other.clone()).map_err(|error| Error::invalid(error.to_string()))?;
             read(id.as_raw_bson_ref())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt;
+
+    use bson::{RawDocumentBuf, doc};
+    use parking_lot::Mutex;
+
+    use super::*;
+    use crate::{
+        Engine,
+        store::{MemoryStore, Reader, Store, Writer},
+    };
+
+    /// A store that runs a function before its next read of one key.
+    #[derive(Default)]
+    struct Interrupted {
+        store: MemoryStore,
+        before_read: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    }
+
+    impl fmt::Debug for Interrupted {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.debug_struct("Interrupted").finish_non_exhaustive()
+        }
+    }
+
+    impl Store for Interrupted {
+        fn read(&self, space: Space, key: &[u8], read: &mut dyn FnMut(Option<&[u8]>)) -> Result<()> {
+            let interruption = self.before_read.lock().take();
+            interruption.into_iter().for_each(|run| run());
+            self.store.read(space, key, read)
+        }
+
+        fn snapshot(&self) -> Result<Box<dyn Reader + '_>> {
+            self.store.snapshot()
+        }
+
+        fn is_in_memory(&self) -> bool {
+            self.store.is_in_memory()
+        }
+
+        fn commits_at_once(&self) -> bool {
+            self.store.commits_at_once()
+        }
+
+        fn begin(&self) -> Result<Box<dyn Writer + '_>> {
+            self.store.begin()
+        }
+
+        fn size_bytes(&self) -> u64 {
+            self.store.size_bytes()
+        }
+
+        fn flush(&self) -> Result<()> {
+            self.store.flush()
+        }
+    }
+
+    #[test]
+    fn collection_created_anew_before_the_read_is_found() {
+        let store = Arc::new(Interrupted::default());
+        let engine = Engine::open(Arc::clone(&store) as Arc<dyn Store>).unwrap();
+        let document = RawDocumentBuf::try_from(&doc! { "_id": 1 }).unwrap();
+        let create = move |engine: &Engine| {
+            let document = document.clone();
+            engine.write(move |transaction| {
+                transaction.create_collection("c")?;
+                transaction.insert("c", &document)
+            })
+        };
+        create(&engine).unwrap();
+        let mut lookup = engine.prepare_lookup("c").unwrap();
+        let other = engine.clone();
+        *store.before_read.lock() = Some(Box::new(move || {
+            other.drop_collection("c").unwrap();
+            create(&other).unwrap();
+        }));
+        assert_eq!(lookup.get(&Bson::Int32(1), |_| ()).unwrap(), Some(()));
+        assert_eq!(lookup.get(&Bson::Int32(2), |_| ()).unwrap(), None);
     }
 }
