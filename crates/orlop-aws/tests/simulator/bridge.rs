@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use crate::{
     harness::{at, condition, has},
     proxy::Fault,
-    simulators::Simulator,
     stage::{GROUP, Stage, bridge, discovering, domain, reason, watch_states},
 };
 
@@ -430,76 +429,6 @@ async fn throttling_is_silent_for_two_tries_and_denial_is_degraded_until_granted
     stage.ready(&place).await;
     stage.delete(&place).await;
     stage.assert_empty().await;
-}
-
-/// Returns the ids of the statements of a function's policy.
-async fn statement_ids(aws: &Simulator, function: &str) -> Vec<String> {
-    let (_, answer) =
-        aws.rest("lambda", "GET", &format!("/2015-03-31/functions/{function}/policy"), None).await;
-    let policy: Value = serde_json::from_str(answer["Policy"].as_str().unwrap_or("{}")).expect("a policy");
-    let statements = policy["Statement"].as_array().cloned().unwrap_or_default();
-    let mut ids: Vec<_> =
-        statements.iter().filter_map(|one| one["Sid"].as_str().map(str::to_owned)).collect();
-    ids.sort();
-    ids
-}
-
-pub(crate) async fn create_function(aws: &Simulator, name: &str) {
-    let body = json!({"FunctionName": name, "Runtime": "python3.12", "Handler": "main.handler",
-        "Role": format!("arn:aws:iam::{}:role/any", aws.key), "Code": {"ZipFile": "UEsFBgAAAAAAAAAAAAAAAAAAAAAAAA=="}});
-    let (code, answer) = aws.rest("lambda", "POST", "/2015-03-31/functions", Some(body)).await;
-    assert_eq!(code, 201, "{answer}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn permissions_are_added_changed_and_removed_and_foreign_ones_stay() {
-    let stage = Stage::start("100000000013").await;
-    let (harness, aws) = (&stage.harness, &stage.aws);
-    let place = bridge("lambdapermissions", "allow");
-    let apply = async |permissions: Value| {
-        let spec = json!({"functionRef": {"functionName": "greet"}, "permissions": permissions});
-        harness.apply(&place, "LambdaPermission", json!({}), spec).await;
-    };
-    // The function is not there yet.
-    apply(json!([{"statementId": "api", "apiRef": {"name": "shop"}}])).await;
-    let waiting = harness.eventually(&place, |object| has(object, "FunctionResolved", "False")).await;
-    assert_eq!(reason(&waiting, "FunctionResolved"), "ReferenceNotFound");
-    create_function(aws, "greet").await;
-    let add = |id: &str, source: &str| {
-        json!({"StatementId": id, "Action": "lambda:InvokeFunction",
-        "Principal": "s3.amazonaws.com", "SourceArn": source})
-    };
-    let path = "/2015-03-31/functions/greet/policy";
-    aws.rest("lambda", "POST", path, Some(add("foreign", "arn:aws:s3:::any"))).await;
-    let ready = stage.ready(&place).await;
-    // The route `$default` has a statement of its own: its ARN is shorter.
-    assert_eq!(statement_ids(aws, "greet").await, ["api", "api-default", "foreign"]);
-    assert_eq!(ready["status"]["permissions"][0], json!({"statementId": "api", "status": "Applied"}));
-
-    // One goes, one comes, one is there already with another meaning.
-    aws.rest("lambda", "POST", path, Some(add("bucket", "arn:aws:s3:::wrong"))).await;
-    let wanted = json!([{"statementId": "bucket", "principal": "s3.amazonaws.com", "sourceArn": "arn:aws:s3:::right"}]);
-    apply(wanted).await;
-    harness
-        .until("the policy follows", async || {
-            let (_, policy) = aws.rest("lambda", "GET", path, None).await;
-            let right = policy.to_string().contains("arn:aws:s3:::right");
-            (right && statement_ids(aws, "greet").await == ["bucket", "foreign"]).then_some(())
-        })
-        .await;
-
-    // A function of the same name without a policy is drift.
-    aws.rest("lambda", "DELETE", "/2015-03-31/functions/greet", None).await;
-    create_function(aws, "greet").await;
-    harness
-        .until("the statement is back", async || {
-            (statement_ids(aws, "greet").await == ["bucket"]).then_some(())
-        })
-        .await;
-    aws.rest("lambda", "POST", path, Some(add("foreign", "arn:aws:s3:::any"))).await;
-    stage.delete(&place).await;
-    assert_eq!(statement_ids(aws, "greet").await, ["foreign"]);
-    harness.assert_allowed();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -127,3 +127,25 @@ async fn thousand_passes_over_a_ready_object_write_nothing() {
     stage.delete(&place).await;
     stage.assert_empty().await;
 }
+
+/// Any conflict counted as "exists already", also where this account has no such domain name.
+#[tokio::test(flavor = "multi_thread")]
+async fn domain_name_of_another_account_is_refused_until_that_lets_go() {
+    let stage = Stage::start("100000000021").await;
+    stage.request_certificate("*.example.com").await;
+    let held = "The domain name you provided already exists.";
+    stage.proxy.inject("POST /v2/domainnames ", Fault::Say(409, "ConflictException", held), usize::MAX);
+    let place = stage.apply("held", discovering("held.example.com")).await;
+    let refused = stage
+        .harness
+        .eventually(&place, |object| reason(object, "DomainNameReady") == "DomainNameConflict")
+        .await;
+    assert!(has(&refused, "Degraded", "True") && refused["status"]["ready"] == false);
+    let said = condition(&refused, "DomainNameReady").expect("a condition")["message"].to_string();
+    assert!(said.contains("held by another account or region") && said.contains(held), "{said}");
+    assert!(!stage.records().await.contains("held.example.com"), "no record leads anywhere");
+    stage.proxy.clear();
+    stage.ready(&place).await;
+    stage.delete(&place).await;
+    stage.assert_empty().await;
+}

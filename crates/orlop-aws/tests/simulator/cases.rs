@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use crate::{
-    bridge::create_function,
     harness::{At, Harness, at},
     kinds::{TRUST, ZIP},
+    permissions::create_function,
     simulators::Simulator,
     stage::{bridge, create_zone},
 };

@@ -51,6 +51,10 @@ async fn namespaces_choose_endpoint_region_and_deletion_policy() {
     assert!(has_role(&two, &names[1]).await && !has_role(one, &names[1]).await, "and the second another");
     let regional = harness.get(&second).await.expect("the role");
     assert_eq!(regional["status"]["ackResourceMetadata"]["region"], "eu-west-1");
+    // Who we are was asked for once, and taken for all endpoints.
+    assert_eq!(regional["status"]["ackResourceMetadata"]["ownerAccountID"], "600000000018");
+    let other = harness.get(&first).await.expect("the role");
+    assert_eq!(other["status"]["ackResourceMetadata"]["ownerAccountID"], "123456789012");
     remove(&harness, &first).await;
     assert!(!has_role(one, &names[0]).await, "deleted where it was made");
 

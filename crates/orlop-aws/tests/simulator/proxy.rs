@@ -33,6 +33,8 @@ pub(crate) enum Fault {
     Answer(u16, &'static str),
     /// The same with a message.
     Say(u16, &'static str, &'static str),
+    /// Success by the proxy's own word, with a body. It counts as a call.
+    Pretend(&'static str),
     /// The call happens, its answer is lost.
     CutAfterSend,
     /// The call does not happen.
@@ -304,6 +306,12 @@ async fn forward_request(
         Some(Fault::CutBefore) => {
             state.cut.fetch_add(1, Ordering::SeqCst);
             return Err(std::io::Error::other("cut"));
+        }
+        Some(Fault::Pretend(body)) => {
+            state.made.lock().expect("calls").push(description);
+            state.times.lock().expect("times").push(arrived);
+            state.calls.fetch_add(1, Ordering::SeqCst);
+            return Ok(Response::new(Full::new(Bytes::from(*body))));
         }
         Some(Fault::CutAfterSend | Fault::Replace(..)) | None => {}
     }

@@ -448,3 +448,43 @@ async fn late_initialized_fields_have_a_manager_of_their_own_and_yield_to_the_us
     harness.delete(&role).await;
     harness.gone(&role).await;
 }
+
+/// A deletion that AWS refused could only be ended by taking the finalizer away.
+#[tokio::test(flavor = "multi_thread")]
+async fn blocked_deletion_is_let_go_by_retain() {
+    let proxy = Proxy::start(&moto().address).await;
+    let harness = Harness::start(settings(&proxy.address)).await;
+    let role = at("iam", "roles", "default", "held");
+    harness.apply(&role, "Role", json!({}), json!({"name": "held", "assumeRolePolicyDocument": TRUST})).await;
+    harness.synced(&role).await;
+    proxy.inject("", Fault::CutBefore, usize::MAX);
+    harness.delete(&role).await;
+    harness
+        .eventually(&role, |object| {
+            condition(object, "Ready").is_some_and(|ready| ready["reason"] == "AWSUnreachable")
+        })
+        .await;
+    harness
+        .patch(&role, json!({"metadata": {"annotations": {"services.k8s.aws/deletion-policy": "retain"}}}))
+        .await;
+    harness.gone(&role).await;
+    let (status, _) = moto().query("iam", "Action=GetRole&RoleName=held&Version=2010-05-08").await;
+    assert_eq!(status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tag_of_the_user_wins_over_the_systems_of_the_same_key() {
+    let aws = moto();
+    let harness = Harness::start(settings(&aws.address)).await;
+    let role = at("iam", "roles", "default", "tagged");
+    let spec = json!({"name": "tagged", "assumeRolePolicyDocument": TRUST,
+        "tags": [{"key": "services.k8s.aws/namespace", "value": "mine"}]});
+    harness.apply(&role, "Role", json!({}), spec.clone()).await;
+    let synced = harness.synced(&role).await;
+    assert_eq!(synced["spec"]["tags"], spec["tags"], "none of the system's is written into the spec");
+    let (_, tags) = aws.query("iam", "Action=ListRoleTags&RoleName=tagged&Version=2010-05-08").await;
+    assert!(tags.contains("<Value>mine</Value>") && !tags.contains("<Value>default</Value>"), "{tags}");
+    assert!(tags.contains("services.k8s.aws/controller-version"), "{tags}");
+    harness.delete(&role).await;
+    harness.gone(&role).await;
+}

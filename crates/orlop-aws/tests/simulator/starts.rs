@@ -8,6 +8,8 @@ use serde_json::json;
 use crate::{
     harness::{At, Harness, at, of_account, settings},
     kinds::TRUST,
+    metadata::{Metadata, SECRET, TOKEN},
+    permissions::create_function,
     process::{Gateway, Process},
     proxy::{Fault, Proxy},
     simulators::{Simulator, free_port, ministack, moto},
@@ -75,6 +77,79 @@ async fn token_of_a_service_account_is_exchanged_and_appears_nowhere() {
     assert!(made.iter().any(|call| call.contains("AssumeRoleWithWebIdentity")), "{made:?}");
     let events = harness.call("GET", "/api/v1/events", None).await.expect("events").to_string();
     assert!(!events.contains("very.secret"));
+}
+
+/// EKS pod identity and an instance's role: found, renewed before they expire, and not asked for more often.
+#[tokio::test(flavor = "multi_thread")]
+async fn credentials_of_a_container_and_of_an_instance_are_found_and_renewed() {
+    let (of_pod, of_node) = ("300000000003", "300000000004");
+    // Those of the container are about to expire: they are asked for each time.
+    let pod = Metadata::start(of_pod, "2026-01-01T00:00:00Z").await;
+    let node = Metadata::start(of_node, "2126-01-01T00:00:00Z").await;
+    let token = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(token.path(), format!("{TOKEN}\n")).expect("written");
+    let variable = |name: &str, value: String| (name.to_owned(), value);
+    let container = BTreeMap::from([
+        variable("AWS_CONTAINER_CREDENTIALS_FULL_URI", format!("{}/v1/credentials", pod.address)),
+        variable("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", token.path().to_string_lossy().into_owned()),
+    ]);
+    let instance = BTreeMap::from([variable("AWS_EC2_METADATA_SERVICE_ENDPOINT", node.address.clone())]);
+    for (variables, account) in [(container, of_pod), (instance, of_node)] {
+        let with = Settings { environment: Some(variables), ..settings(&ministack(account).address) };
+        let harness = Harness::start(with).await;
+        let role = at("iam", "roles", "default", "chained");
+        let spec = json!({"name": "chained", "assumeRolePolicyDocument": TRUST});
+        harness.apply(&role, "Role", json!({}), spec).await;
+        let synced = harness.synced(&role).await;
+        assert_eq!(synced["status"]["ackResourceMetadata"]["ownerAccountID"], account);
+        harness.delete(&role).await;
+        harness.gone(&role).await;
+        let events = harness.call("GET", "/api/v1/events", None).await.expect("events").to_string();
+        assert!(!events.contains(SECRET) && !synced.to_string().contains(SECRET));
+    }
+    assert!(pod.count("GET /v1/credentials") > 3);
+    assert!(node.count("GET /latest/meta-data/iam/security-credentials/node-role") >= 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_have_the_names_of_ack_and_of_the_bridge() {
+    let account = "300000000005";
+    let aws = ministack(account);
+    let proxy = Proxy::start(&aws.address).await;
+    let harness = Harness::without_controllers(of_account(&proxy.address, account)).await;
+    let gateway = Gateway::start(&harness.client).await;
+    let address = format!("127.0.0.1:{}", free_port());
+    let more = ["--metrics-addr", address.as_str(), "--kinds", "Role,LambdaPermission"];
+    let _process = Process::start(&gateway, &proxy.address, account, &more);
+    let probes = Simulator::server(format!("http://{address}"));
+    harness.installed().await;
+    create_function(&aws, "measured").await;
+    proxy.inject("CreateRole", Fault::Answer(403, "AccessDenied"), 1);
+    let (role, allow) = (at("iam", "roles", "default", "measured"), bridge("lambdapermissions", "measured"));
+    let spec = json!({"name": "measured", "assumeRolePolicyDocument": TRUST});
+    harness.apply(&role, "Role", json!({}), spec).await;
+    let spec = json!({"functionRef": {"functionName": "measured"},
+        "permissions": [{"statementId": "topic", "principal": "sns.amazonaws.com", "sourceArn": "arn:aws:sns:us-east-1:1:a"}]});
+    harness.apply(&allow, "LambdaPermission", json!({}), spec).await;
+    harness.synced(&role).await;
+    harness.eventually(&allow, |object| object["status"]["ready"] == true).await;
+    let wanted = [
+        "ack_outbound_api_requests_total{service=\"iam\",op_type=\"CREATE\",op_id=\"CreateRole\"} 2",
+        "ack_outbound_api_requests_error_total{service=\"iam\",op_id=\"CreateRole\",status_code=\"403\"} 1",
+        "bridge_aws_calls_total{service=\"lambda\",operation=\"AddPermission\",code=\"OK\"} 1",
+        "bridge_reconcile_total{kind=\"LambdaPermission\",outcome=\"ready\"} ",
+        "bridge_reconcile_duration_seconds_count{kind=\"LambdaPermission\"} ",
+    ];
+    harness
+        .until("everything is counted", async || {
+            let (code, metrics) = probes.send("", "GET", "/metrics", &[], "").await;
+            (code == 200 && wanted.iter().all(|line| metrics.contains(line))).then_some(())
+        })
+        .await;
+    for place in [&role, &allow] {
+        harness.delete(place).await;
+        harness.gone(place).await;
+    }
 }
 
 /// The controllers as their ServiceAccount, with the rights of `orlop-aws rbac --watch-namespace team` and no others.
