@@ -5,6 +5,7 @@ mod behavior;
 mod custom;
 mod decision;
 mod groups;
+mod proposals;
 
 use std::{
     collections::HashMap,
@@ -37,11 +38,12 @@ use self::{
     behavior::{History, Rules, Stabilized},
     decision::{Limit, Target, Tolerance, Usage},
     groups::{Group, Sample},
+    proposals::{Proposal, Undecided},
 };
 use crate::{
-    discovery::Resources,
+    discovery::{Metadata, Resources},
     runtime::{Action, Context, EventForm, Informer, Key, Manager, Recorder},
-    status::{is_not_found, message},
+    status::{is_conflict, is_not_found, message},
     workload::{
         pods,
         resources::{self, amount},
@@ -96,14 +98,19 @@ async fn run(context: Context) {
     drop(subscription);
 }
 
+/// Replacements of the scale within one evaluation, of which all but the last lost against another write.
+const RESCALES_MAX: usize = 5;
+
 /// Outcome of evaluating a target.
+#[derive(Default)]
 struct Evaluation {
-    current: i32,
-    desired: i32,
+    /// Replicas of the target. `None` if its scale could not be read.
+    current: Option<i32>,
+    /// Replicas that it should have. `None` if that could not be decided or done.
+    desired: Option<i32>,
     metrics: Vec<MetricStatus>,
     conditions: Vec<(&'static str, bool, &'static str, String)>,
-    /// Reason of a change of the scale.
-    reason: &'static str,
+    was_rescaled: bool,
 }
 
 impl Controller {
@@ -115,15 +122,17 @@ impl Controller {
         let mut changed = HorizontalPodAutoscaler::clone(&autoscaler);
         let evaluation = self.evaluate(key, &autoscaler).await?;
         let status = changed.status.get_or_insert_default();
-        if evaluation.desired != evaluation.current {
+        if evaluation.was_rescaled {
             status.last_scale_time = Some(now());
-            let text = format!("New size: {}; reason: {}", evaluation.desired, evaluation.reason);
-            self.recorder.normal(&*autoscaler, "SuccessfulRescale", text);
         }
-        status.current_replicas = Some(evaluation.current);
-        status.desired_replicas = evaluation.desired;
         status.observed_generation = autoscaler.metadata.generation;
-        status.current_metrics = (!evaluation.metrics.is_empty()).then_some(evaluation.metrics);
+        if let Some(current) = evaluation.current {
+            status.current_replicas = Some(current);
+            status.current_metrics = (!evaluation.metrics.is_empty()).then_some(evaluation.metrics);
+        }
+        if let Some(desired) = evaluation.desired {
+            status.desired_replicas = desired;
+        }
         let conditions = status.conditions.get_or_insert_default();
         for (type_, is_true, reason, message) in evaluation.conditions {
             set_condition(conditions, type_, is_true, reason, message);
@@ -147,8 +156,7 @@ impl Controller {
     ) -> orlop_client::Result<Evaluation> {
         let spec = &autoscaler.spec;
         let target = &spec.scale_target_ref;
-        let mut evaluation =
-            Evaluation { current: 0, desired: 0, metrics: Vec::new(), conditions: Vec::new(), reason: "" };
+        let mut evaluation = Evaluation::default();
         let served = Resources::discover(&self.client).await?;
         let resource = served.get(target.api_version.as_deref().unwrap_or("v1"), &target.kind);
         let objects = resource.map(|resource| resource.objects(&self.client, Some(&key.namespace)));
@@ -166,42 +174,58 @@ impl Controller {
             return Ok(evaluation);
         };
         let scale_status = scale.status.clone().unwrap_or_default();
-        evaluation.current = scale.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(0);
+        let current = scale.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(0);
+        evaluation.current = Some(current);
         let (min, max) = (spec.min_replicas.unwrap_or(1), spec.max_replicas);
         let succeeded = "the HPA controller was able to get the target's current scale".to_owned();
         evaluation.conditions.push(("AbleToScale", true, "SucceededGetScale", succeeded));
-        if evaluation.current == 0 && min != 0 {
+        if current == 0 && min != 0 {
             let text = "scaling is disabled since the replica count of the target is zero".to_owned();
             evaluation.conditions.push(("ScalingActive", false, "ScalingDisabled", text));
+            evaluation.desired = Some(0);
             return Ok(evaluation);
         }
-        (evaluation.desired, evaluation.reason) = match evaluation.current {
-            current if current > max => (max, "Current number of replicas above Spec.MaxReplicas"),
-            current if current < min => (min, "Current number of replicas below Spec.MinReplicas"),
-            current => {
-                let selector = scale_status.selector.unwrap_or_default();
-                match self.recommend(key, autoscaler, &selector, current, &mut evaluation).await {
-                    Some(desired) if desired > current => (desired, "resource metrics above target"),
-                    Some(desired) if desired < current => (desired, "All metrics below target"),
-                    _ => (current, ""),
+        let (desired, reason) = if current > max {
+            (max, "Current number of replicas above Spec.MaxReplicas".to_owned())
+        } else if current < min {
+            (min, "Current number of replicas below Spec.MinReplicas".to_owned())
+        } else {
+            let selector = scale_status.selector.unwrap_or_default();
+            match self.recommend(key, autoscaler, &selector, current, &mut evaluation).await {
+                Ok(recommended) => recommended,
+                Err(Undecided { condition: (reason, text), message }) => {
+                    evaluation.conditions.push(("ScalingActive", false, reason, text));
+                    self.recorder.warning(autoscaler, "FailedComputeMetricsReplicas", message);
+                    return Ok(evaluation);
                 }
             }
         };
-        if evaluation.desired != evaluation.current {
-            let mut scale = scale.clone();
-            scale.spec.get_or_insert_default().replicas = Some(evaluation.desired);
-            objects.replace_subresource("scale", &target.name, &PostParams::default(), &scale).await?;
-            self.with_history(key, evaluation.current, |history| {
-                history.scaled(evaluation.current, evaluation.desired, Instant::now());
-            });
-            let text =
-                format!("the HPA controller was able to update the target scale to {}", evaluation.desired);
-            evaluation.conditions.push(("AbleToScale", true, "SucceededRescale", text));
+        if desired == current {
+            evaluation.desired = Some(current);
+            return Ok(evaluation);
+        }
+        match rescale(objects, &target.name, scale.clone(), desired).await {
+            Ok(()) => {
+                self.with_history(key, current, |history| history.scaled(current, desired, Instant::now()));
+                let text = format!("the HPA controller was able to update the target scale to {desired}");
+                evaluation.conditions.push(("AbleToScale", true, "SucceededRescale", text));
+                let text = format!("New size: {desired}; reason: {reason}");
+                self.recorder.normal(autoscaler, "SuccessfulRescale", text);
+                evaluation.desired = Some(desired);
+                evaluation.was_rescaled = true;
+            }
+            Err(error) => {
+                let error = message(&error);
+                let text = format!("New size: {desired}; reason: {reason}; error: {error}");
+                self.recorder.warning(autoscaler, "FailedRescale", text);
+                let text = format!("the HPA controller was unable to update the target scale: {error}");
+                evaluation.conditions.push(("AbleToScale", false, "FailedUpdateScale", text));
+            }
         }
         Ok(evaluation)
     }
 
-    /// Returns the number of replicas that the metrics ask for, within the limits. `None` without metrics.
+    /// Returns the number of replicas that the metrics ask for, within the limits, and the reason of a change.
     async fn recommend(
         &self,
         key: &Key,
@@ -209,70 +233,44 @@ impl Controller {
         selector: &str,
         current: i32,
         evaluation: &mut Evaluation,
-    ) -> Option<i32> {
+    ) -> Result<(i32, String), Undecided> {
+        if selector.is_empty() {
+            // It would select all pods of the namespace.
+            let message = "selector is required".to_owned();
+            self.recorder.warning(autoscaler, "SelectorRequired", message.clone());
+            let text = "the HPA target's scale is missing a selector".to_owned();
+            return Err(Undecided { condition: ("InvalidSelector", text), message });
+        }
         let rules = Rules::of(autoscaler.spec.behavior.as_ref());
-        let mut wanted: Option<i32> = None;
+        let mut proposals = Vec::new();
         for metric in autoscaler.spec.metrics.iter().flatten() {
-            match self.measure(key, metric, selector, current, rules.tolerance()).await {
+            proposals.push(match self.measure(key, metric, selector, current, rules.tolerance()).await {
                 Ok((replicas, status)) => {
-                    wanted = Some(wanted.map_or(replicas, |wanted| wanted.max(replicas)));
                     evaluation.metrics.push(status);
+                    Ok(Proposal { replicas, metric: proposals::name_of(metric) })
                 }
                 Err((reason, text)) => {
                     self.recorder.warning(autoscaler, reason, text.clone());
-                    let text = format!("the HPA was unable to compute the replica count: {text}");
-                    evaluation.conditions.push(("ScalingActive", false, reason, text));
+                    Err((metric, (reason, text)))
                 }
-            }
+            });
         }
-        let wanted = wanted?;
-        let text = "the HPA was able to successfully calculate a replica count from the metrics".to_owned();
+        let Proposal { replicas: wanted, metric } = proposals::largest(proposals, current)?;
+        let text = format!("the HPA was able to successfully calculate a replica count from {metric}");
         evaluation.conditions.push(("ScalingActive", true, "ValidMetricFound", text));
         let bounds = (autoscaler.spec.min_replicas.unwrap_or(1), autoscaler.spec.max_replicas);
         let decision = self.with_history(key, current, |history| {
             rules.decide(history, wanted, current, bounds, Instant::now())
         });
-        evaluation.conditions.push(match decision.stabilized {
-            Some(Stabilized::Down) => {
-                let text = "recent recommendations were higher than current one, applying the highest recent \
-                            recommendation";
-                ("AbleToScale", true, "ScaleDownStabilized", text.to_owned())
-            }
-            Some(Stabilized::Up) => {
-                let text = "recent recommendations were lower than current one, applying the lowest recent \
-                            recommendation";
-                ("AbleToScale", true, "ScaleUpStabilized", text.to_owned())
-            }
-            None => {
-                let text = "recommended size matches current size".to_owned();
-                ("AbleToScale", true, "ReadyForNewScale", text)
-            }
-        });
-        evaluation.conditions.push(match decision.limit {
-            Limit::None => {
-                let text = "the desired count is within the acceptable range".to_owned();
-                ("ScalingLimited", false, "DesiredWithinRange", text)
-            }
-            Limit::TooFew => {
-                let text = "the desired replica count is less than the minimum replica count".to_owned();
-                ("ScalingLimited", true, "TooFewReplicas", text)
-            }
-            Limit::TooMany => {
-                let text = "the desired replica count is more than the maximum replica count".to_owned();
-                ("ScalingLimited", true, "TooManyReplicas", text)
-            }
-            Limit::ScaleUp => {
-                let text =
-                    "the desired replica count is increasing faster than the maximum scale rate".to_owned();
-                ("ScalingLimited", true, "ScaleUpLimit", text)
-            }
-            Limit::ScaleDown => {
-                let text =
-                    "the desired replica count is decreasing faster than the maximum scale rate".to_owned();
-                ("ScalingLimited", true, "ScaleDownLimit", text)
-            }
-        });
-        Some(decision.replicas)
+        let (is_stable, reason, text) = describe_stabilization(decision.stabilized.as_ref());
+        evaluation.conditions.push(("AbleToScale", is_stable, reason, text.to_owned()));
+        let (is_limited, reason, text) = describe_limit(&decision.limit);
+        evaluation.conditions.push(("ScalingLimited", is_limited, reason, text.to_owned()));
+        let reason = match wanted > current {
+            true => format!("{metric} above target"),
+            false => "All metrics below target".to_owned(),
+        };
+        Ok((decision.replicas, reason))
     }
 
     /// Uses the history of an autoscaler, which begins with the first evaluation.
@@ -394,6 +392,66 @@ impl Controller {
             }
         }
         Ok(usage)
+    }
+}
+
+/// Gives a target its new size, unless something else than another write is in the way.
+async fn rescale(
+    objects: &Api<Metadata>,
+    name: &str,
+    mut scale: Scale,
+    desired: i32,
+) -> orlop_client::Result<()> {
+    let mut tries = 1;
+    loop {
+        scale.spec.get_or_insert_default().replicas = Some(desired);
+        match objects.replace_subresource("scale", name, &PostParams::default(), &scale).await {
+            Err(error) if is_conflict(&error) && tries < RESCALES_MAX => {
+                tries += 1;
+                scale = objects.get_subresource("scale", name).await?;
+            }
+            replaced => return replaced.map(drop),
+        }
+    }
+}
+
+type Description = (bool, &'static str, &'static str);
+
+fn describe_stabilization(stabilized: Option<&Stabilized>) -> Description {
+    match stabilized {
+        Some(Stabilized::Down) => (
+            true,
+            "ScaleDownStabilized",
+            "recent recommendations were higher than current one, applying the highest recent recommendation",
+        ),
+        Some(Stabilized::Up) => (
+            true,
+            "ScaleUpStabilized",
+            "recent recommendations were lower than current one, applying the lowest recent recommendation",
+        ),
+        None => (true, "ReadyForNewScale", "recommended size matches current size"),
+    }
+}
+
+fn describe_limit(limit: &Limit) -> Description {
+    match limit {
+        Limit::None => (false, "DesiredWithinRange", "the desired count is within the acceptable range"),
+        Limit::TooFew => {
+            (true, "TooFewReplicas", "the desired replica count is less than the minimum replica count")
+        }
+        Limit::TooMany => {
+            (true, "TooManyReplicas", "the desired replica count is more than the maximum replica count")
+        }
+        Limit::ScaleUp => (
+            true,
+            "ScaleUpLimit",
+            "the desired replica count is increasing faster than the maximum scale rate",
+        ),
+        Limit::ScaleDown => (
+            true,
+            "ScaleDownLimit",
+            "the desired replica count is decreasing faster than the maximum scale rate",
+        ),
     }
 }
 

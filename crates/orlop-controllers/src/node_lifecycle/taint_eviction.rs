@@ -95,7 +95,7 @@ fn no_execute(taints: &[Taint]) -> Vec<Taint> {
     taints.iter().filter(|taint| taint.effect == "NoExecute").cloned().collect()
 }
 
-/// How long a pod may stay on its node.
+/// Time for which a pod may stay on its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stay {
     /// Not at all: it does not tolerate a taint.
@@ -105,7 +105,7 @@ enum Stay {
     Forever,
 }
 
-/// Returns how long a pod may stay: the shortest toleration counts.
+/// Returns the time for which a pod may stay: the shortest toleration counts.
 fn stay(taints: &[Taint], tolerations: &[Toleration]) -> Stay {
     let mut shortest: Option<i64> = None;
     for taint in no_execute(taints) {

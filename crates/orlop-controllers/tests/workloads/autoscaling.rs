@@ -1,11 +1,17 @@
 //! HorizontalPodAutoscalers, resource quotas and ephemeral volumes.
 
-use k8s_openapi::api::{
-    apps::v1::Deployment,
-    autoscaling::v2::HorizontalPodAutoscaler,
-    core::v1::{PersistentVolumeClaim, Pod, ResourceQuota},
+use k8s_openapi::{
+    api::{
+        apps::v1::Deployment,
+        autoscaling::v2::HorizontalPodAutoscaler,
+        core::v1::{PersistentVolumeClaim, Pod, ResourceQuota},
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
-use kube::ResourceExt;
+use kube::{
+    Api, ResourceExt,
+    api::{ApiResource, DynamicObject, GroupVersionKind, PostParams},
+};
 use serde_json::{Value, json};
 
 use crate::fixture::{Cluster, template};
@@ -35,6 +41,48 @@ async fn replicas_are_kept_within_the_limits_without_metrics() {
     let conditions = autoscaler.status.unwrap().conditions.unwrap();
     let able = conditions.iter().find(|condition| condition.type_ == "AbleToScale").unwrap();
     assert_eq!((able.status.as_str(), able.reason.as_deref()), ("True", Some("SucceededRescale")));
+}
+
+#[tokio::test]
+async fn autoscaler_that_cannot_decide_says_why() {
+    let cluster = Cluster::new().await;
+    cluster.create::<Deployment>(deployment("web", 2)).await;
+    let autoscaler = |target: Value| {
+        json!({"metadata": {"name": target["name"]}, "spec": {"minReplicas": 1, "maxReplicas": 4, "scaleTargetRef": target,
+            "metrics": [{"type": "Resource", "resource": {"name": "cpu",
+                "target": {"type": "Utilization", "averageUtilization": 50}}}]}})
+    };
+    let web = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+    cluster.create::<HorizontalPodAutoscaler>(autoscaler(web)).await;
+    let message = cluster.event("web", "FailedComputeMetricsReplicas").await;
+    let begin = "invalid metrics (1 invalid out of 1), first error is: failed to get cpu resource metric value: \
+                 failed to get cpu utilization: unable to get metrics for resource cpu";
+    assert!(message.starts_with(begin), "{message}");
+    let schema = json!({"type": "object", "properties": {
+        "spec": {"type": "object", "properties": {"replicas": {"type": "integer"}}},
+        "status": {"type": "object", "properties": {"replicas": {"type": "integer"}}}}});
+    let definition = json!({"metadata": {"name": "fleets.example.com"}, "spec": {"group": "example.com",
+        "scope": "Namespaced", "names": {"plural": "fleets", "kind": "Fleet"}, "versions": [{"name": "v1",
+        "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}, "subresources": {"scale":
+            {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}}}]}});
+    let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
+    let definition = serde_json::from_value(definition).unwrap();
+    definitions.create(&PostParams::default(), &definition).await.unwrap();
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Fleet"));
+    let fleets: Api<DynamicObject> = Api::default_namespaced_with(cluster.client.clone(), &kind);
+    let fleet = DynamicObject::new("fleet", &kind).data(json!({"spec": {"replicas": 2}}));
+    fleets.create(&PostParams::default(), &fleet).await.unwrap();
+    let fleet = json!({"apiVersion": "example.com/v1", "kind": "Fleet", "name": "fleet"});
+    cluster.create::<HorizontalPodAutoscaler>(autoscaler(fleet)).await;
+    assert_eq!(cluster.event("fleet", "SelectorRequired").await, "selector is required");
+    let autoscaler = cluster
+        .wait::<HorizontalPodAutoscaler>("fleet", |fleet| {
+            fleet.status.as_ref().is_some_and(|status| status.current_replicas == Some(2))
+        })
+        .await;
+    let conditions = autoscaler.status.unwrap().conditions.unwrap();
+    let active = conditions.iter().find(|condition| condition.type_ == "ScalingActive").unwrap();
+    assert_eq!((active.status.as_str(), active.reason.as_deref()), ("False", Some("InvalidSelector")));
 }
 
 #[tokio::test]
