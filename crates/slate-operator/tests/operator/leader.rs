@@ -6,18 +6,18 @@ use k8s_openapi::api::{apps::v1::Deployment, coordination::v1::Lease};
 use kube::Api;
 use serde_json::json;
 
-use crate::cluster::{Cluster, eventually, run_operator};
+use crate::cluster::{Cluster, eventually, operator_client, run_operator};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn second_operator_takes_over_when_the_first_is_gone() {
     let cluster = Cluster::start(&[]).await;
-    let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), "default");
+    let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), "slate-system");
     let holder = async || {
         let lease = leases.get_opt("slate-operator").await.expect("get")?;
         lease.spec?.holder_identity
     };
     let first = eventually(holder).await;
-    let second = run_operator(cluster.client.clone(), HashMap::new());
+    let second = run_operator(operator_client(&cluster.server), HashMap::new());
     cluster.create_server("main-db", json!({ "store": "memory" })).await;
     let deployments = cluster.api::<Deployment>();
     eventually(async || deployments.get_opt("main-db").await.expect("get")).await;
