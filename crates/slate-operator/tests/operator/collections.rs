@@ -111,6 +111,14 @@ async fn failed_index_builds_are_reported_and_not_repeated_at_once() {
     let failures = || database.engine().failed_builds("slate.accounts").expect("failures").len();
     assert_eq!(failures(), 1);
 
+    // A path that is none is an error of the spec, which the message names.
+    edit(json!(["a..b"])).await;
+    let invalid = cluster.collection_when("accounts", |found| has_reason(found, "InvalidSpec")).await;
+    let message = &invalid.status.expect("a status").conditions[0].message;
+    assert!(message.contains("a..b"), "{message}");
+    edit(json!(["a,b"])).await;
+    cluster.collection_when("accounts", |found| has_reason(found, "IndexBuildFailed")).await;
+
     // A change of the spec tries again at once; without the index, all is well.
     edit(json!([])).await;
     cluster.collection_when("accounts", |found| is_ready(found) && has_reason(found, "UpToDate")).await;

@@ -261,14 +261,16 @@ async fn phase_message_condition_and_event_name_what_is_wrong() {
         assert_eq!((status.phase, status.conditions[0].reason.as_str()), (Some(Phase::Error), condition));
     }
     let events = cluster.api::<Event>();
-    eventually(async || {
-        let events = events.list(&ListParams::default()).await.expect("list").items;
-        let names_the_cause = |event: &Event| {
-            event.reason.as_deref() == Some("ImageNotFound") && event.type_.as_deref() == Some("Warning")
-        };
-        events.iter().any(names_the_cause).then_some(())
-    })
-    .await;
+    for cause in ["ImageNotFound", "CrashLoop", "ContainerError"] {
+        eventually(async || {
+            let events = events.list(&ListParams::default()).await.expect("list").items;
+            let names_the_cause = |event: &Event| {
+                event.reason.as_deref() == Some(cause) && event.type_.as_deref() == Some("Warning")
+            };
+            events.iter().any(names_the_cause).then_some(())
+        })
+        .await;
+    }
 
     // A pod that is ready by its probe and yet does not answer: the call has a time limit.
     waiting("ContainerCreating", "").await;
@@ -276,4 +278,27 @@ async fn phase_message_condition_and_event_name_what_is_wrong() {
     let status = message_when("the pod is ready but does not answer").await;
     assert_eq!(status.phase, Some(Phase::Rollout));
     drop(silent);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unusable_secret_of_the_user_is_an_error_that_names_it() {
+    let database = database().await;
+    let cluster = Cluster::start(&[("acme/main-db", database.address().to_string())]).await;
+    let secret = json!({
+        "metadata": { "name": "main-db-tls" },
+        "type": "kubernetes.io/tls",
+        "stringData": { "tls.crt": "a certificate", "tls.key": "a key" },
+    });
+    let secrets = cluster.api::<Secret>();
+    secrets
+        .create(&PostParams::default(), &serde_json::from_value(secret).expect("a Secret"))
+        .await
+        .expect("create");
+    cluster.create_server("main-db", json!({ "store": "memory", "security": { "tls": true } })).await;
+    cluster.finish_rollout("main-db").await;
+    let failed = cluster.server_when("main-db", |server| server.phase() == Some(Phase::Error)).await;
+    let status = failed.status.expect("a status");
+    assert_eq!(status.message.as_deref(), Some("Secret main-db-tls has no ca.crt"));
+    assert_eq!(status.conditions[0].reason, "SecretInvalid");
+    database.stop().await;
 }
