@@ -281,6 +281,42 @@ async fn phase_message_condition_and_event_name_what_is_wrong() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn mongo_protocol_is_served_on_a_port_of_its_own_when_asked_for() {
+    let cluster = Cluster::start(&[]).await;
+    cluster.create_server("main-db", json!({ "store": "memory" })).await;
+    let ports_when = async |expected: serde_json::Value| {
+        eventually(async || {
+            let service = cluster.api::<Service>().get_opt("main-db").await.expect("get")?;
+            let policy = cluster.api::<NetworkPolicy>().get_opt("main-db").await.expect("get")?;
+            let deployment = cluster.api::<Deployment>().get_opt("main-db").await.expect("get")?;
+            let container = deployment.spec.template.spec?.containers.remove(0);
+            let names = |ports: serde_json::Value, field: &str| -> serde_json::Value {
+                ports.as_array().into_iter().flatten().map(|port| port[field].clone()).collect()
+            };
+            let open = [
+                names(json!(service.spec?.ports), "port"),
+                names(json!(container.ports), "containerPort"),
+                names(json!(policy.spec)["ingress"][0]["ports"].clone(), "port"),
+            ];
+            let env = container.env.unwrap_or_default();
+            let address = env.into_iter().find(|variable| variable.name == "SLATE_MONGO_ADDR");
+            open.iter().all(|ports| *ports == expected).then(|| address.and_then(|address| address.value))
+        })
+        .await
+    };
+    assert_eq!(ports_when(json!([9600])).await, None);
+    let servers = cluster.api::<Server>();
+    let edit = async |mongo: serde_json::Value| {
+        let edit = json!({ "spec": { "mongo": mongo } });
+        servers.patch("main-db", &PatchParams::default(), &Patch::Merge(&edit)).await.expect("patch");
+    };
+    edit(json!({ "enabled": true })).await;
+    assert_eq!(ports_when(json!([9600, 27017])).await.as_deref(), Some("0.0.0.0:27017"));
+    edit(json!(null)).await;
+    assert_eq!(ports_when(json!([9600])).await, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn unusable_secret_of_the_user_is_an_error_that_names_it() {
     let database = database().await;
     let cluster = Cluster::start(&[("acme/main-db", database.address().to_string())]).await;
