@@ -6,14 +6,13 @@ use bson::raw::RawDocument;
 
 use crate::{
     catalog::{Collection, Index},
+    deadline::Deadline,
     error::{Error, Result},
     index,
     plan::{Access, Leg},
     store::{Cursor, Direction, Keys, Lookup, Range, Reader, VisitFound},
 };
 
-/// Rows between two checks of the deadline.
-const CLOCK_INTERVAL: u64 = 128;
 /// `_id`s of the first batch of documents.
 const BATCH_MIN: usize = 2;
 /// Entries passed one by one on the way to an `_id`, before the rest is skipped.
@@ -49,33 +48,19 @@ type VisitId<'a> = &'a mut dyn FnMut(&[u8]) -> Result<bool>;
 pub(crate) struct Scan<'a> {
     reader: &'a dyn Reader,
     collection: &'a Collection,
-    deadline: Option<Instant>,
-    /// Rows since the deadline was checked.
-    rows: u64,
+    deadline: Deadline,
     keys: u64,
     documents: u64,
 }
 
 impl<'a> Scan<'a> {
     pub(crate) fn new(reader: &'a dyn Reader, collection: &'a Collection, deadline: Option<Instant>) -> Self {
-        Self { reader, collection, deadline, rows: 0, keys: 0, documents: 0 }
+        Self { reader, collection, deadline: Deadline::new(deadline), keys: 0, documents: 0 }
     }
 
     /// Returns the work done so far.
     pub(crate) fn examined(&self) -> Examined {
         Examined { keys: self.keys, documents: self.documents, returned: 0 }
-    }
-
-    /// Counts rows, and checks the deadline now and then.
-    fn tick(&mut self, rows: u64) -> Result<()> {
-        self.rows += rows;
-        if self.rows >= CLOCK_INTERVAL {
-            self.rows = 0;
-            if self.deadline.is_some_and(|deadline| Instant::now() > deadline) {
-                return Err(Error::TimedOut);
-            }
-        }
-        Ok(())
     }
 
     /// Visits the candidates of an access path, each once, until `visit` returns false. `rows_max` is the number
@@ -139,7 +124,7 @@ impl<'a> Scan<'a> {
                 };
                 let joined = join.next(count, &|entry| index::id_of(&index.spec, entry), visit_found)?;
                 self.keys += joined.entries as u64;
-                self.tick(joined.entries as u64)?;
+                self.deadline.tick(joined.entries as u64)?;
                 if !joined.more {
                     return Ok(true);
                 }
@@ -161,7 +146,7 @@ impl<'a> Scan<'a> {
         for range in in_direction(ranges, direction) {
             let mut cursor = self.reader.cursor(self.collection.space, range, direction)?;
             while cursor.advance()? {
-                self.tick(1)?;
+                self.deadline.tick(1)?;
                 self.documents += 1;
                 if !visit(cursor.key(), stored(cursor.value())?)? {
                     return Ok(());
@@ -202,7 +187,7 @@ impl<'a> Scan<'a> {
                 for range in in_direction(ranges, *direction) {
                     let mut cursor = self.reader.cursor(index.space, range, *direction)?;
                     while cursor.advance()? {
-                        self.tick(1)?;
+                        self.deadline.tick(1)?;
                         self.keys += 1;
                         if !visit(index::id_of(&index.spec, cursor.key())?)? {
                             return Ok(false);
@@ -237,7 +222,7 @@ impl<'a> Scan<'a> {
         let mut candidate: Vec<u8> = Vec::new();
         let (mut turn, mut agreed) = (0, 0);
         loop {
-            self.tick(1)?;
+            self.deadline.tick(1)?;
             let walker = &mut walkers[turn];
             let found = walker.reach(&candidate)?;
             self.keys += std::mem::take(&mut walker.steps);
