@@ -13,7 +13,7 @@ use crate::{
     path::Path,
     plan::Access,
     query::{self, Query},
-    scan::stored,
+    scan::view_document,
     store::{Direction, Range, Reader},
 };
 
@@ -132,7 +132,7 @@ fn skip_scan(
             let id = index::id_of(&index.spec, entry)?;
             let document = documents.get(id)?;
             let document = document.ok_or_else(|| Error::corrupt("an index names a missing document"))?;
-            let found = values.add_from(stored(document)?, path)?;
+            let found = values.add_from(view_document(document)?, path)?;
             let value_len = entry.len() - key::skip(entry, descending)?.len();
             let next = key::prefix_successor(&entry[..value_len]).filter(|_| found);
             more = match next {

@@ -14,7 +14,7 @@
 //!
 //! Layers, each knowing only those below: `engine`, `distinct`, `validate` (callers' operations) · `modify`, `query`,
 //! `lookup` (writes and reads) · `scan`, `sorted` (candidates and their order) · `plan` (choice of indexes) ·
-//! `transaction`, `commit` (documents with their indexes; group commit) · `catalog`, `index` · `filter`, `update`, `sort`, `projection` (pure) · `key`, `path`, `raw` (pure) ·
+//! `transaction`, `commit` (documents with their indexes; group commit) · `catalog`, `index` · `filter`, `update`, `sort`, `projection` (pure) · `key`, `path`, `raw`, `deadline` (pure) ·
 //! `store` (ordered key-value stores).
 
 mod aggregate;
@@ -48,7 +48,7 @@ mod validate;
 pub use aggregate::{Pipeline, Stage};
 pub use build::IndexStatus;
 pub use catalog::{Build, Catalog, Collection, ID_INDEX, Index, IndexField, IndexSpec};
-pub use commit::Ticket;
+pub use commit::PendingWrite;
 pub use engine::Engine;
 pub use error::{Error, Result};
 pub use filter::Filter;

@@ -11,7 +11,7 @@ use crate::{
     commit::Committer,
     document::encode_id,
     error::{Error, Result},
-    scan::stored,
+    scan::view_document,
     store::Space,
 };
 
@@ -60,7 +60,7 @@ impl PreparedLookup {
             }
             self.committer.store().read(self.space, &self.key, &mut |bytes| {
                 if let (Some(bytes), Some(read)) = (bytes, read.take()) {
-                    result = Some(stored(bytes).map(read));
+                    result = Some(view_document(bytes).map(read));
                 }
             })?;
             // A space is never used again, so a document in it was in the collection at that moment. If there is none,

@@ -12,7 +12,7 @@ use crate::{
     error::{Error, Result},
     filter::{Filter, Predicate},
     query::{self, Query},
-    scan::stored,
+    scan::view_document,
     transaction::{Transaction, id_of},
     update::Update,
 };
@@ -190,7 +190,7 @@ impl Transaction<'_> {
             let collection = self.collection(name)?;
             let (document, id) = document::normalize(document)?;
             let before = self.reader().get(collection.space, &id)?;
-            let before = before.map(|bytes| stored(&bytes).map(ToOwned::to_owned)).transpose()?;
+            let before = before.map(|bytes| view_document(&bytes).map(ToOwned::to_owned)).transpose()?;
             match before {
                 None => {
                     self.write_document(&collection, &id, None, Some(&document))?;
