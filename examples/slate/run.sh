@@ -6,6 +6,7 @@
 #
 # BIN names a folder with orlop, slate-server, slate-operator and slate-cli, if they are built already. KUBECTL names
 # kubectl. STORE=rocks tries the durable store, on a volume of the node; it needs a slate-server with the feature `rocks`.
+# PYTHON names an interpreter with pymongo; without it, and without pymongo in python3, that step is left out.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -42,7 +43,10 @@ trap finish EXIT INT TERM
 mkdir -p "$work/images/slate-server"
 cp "$BIN/slate-server" "$work/slate-server"
 cat > "$work/images/slate-server/image.yaml" << YAML
-entrypoint: [/bin/sh, -c, 'exec $work/slate-server --addr "\$POD_IP:9600"']
+entrypoint:
+  - /bin/sh
+  - -c
+  - exec $work/slate-server --addr "\$POD_IP:9600" \${SLATE_MONGO_ADDR:+--mongo-addr "\$POD_IP:27017"}
 YAML
 
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
@@ -110,10 +114,33 @@ kube patch collection accounts -n acme --type merge -p '{"spec":{"indexes":["sta
 edited() { [[ $(slate indexes accounts) == *tags* && $(slate indexes accounts) != *score* ]]; }
 wait_until "the indexes do not follow" edited
 
-say "kubectl patch server main-db: new resources roll out"
-kube patch server main-db -n acme --type merge -p '{"spec":{"resources":{"limits":{"memory":"3Gi"}}}}'
+say "kubectl patch server main-db: new resources and MongoDB's protocol roll out"
+kube patch server main-db -n acme --type merge \
+  -p '{"spec":{"resources":{"limits":{"memory":"3Gi"}},"mongo":{"enabled":true}}}'
 wait_until "the new generation is not rolled out" has server/main-db '{.status.ready_generation}' 2
 wait_until "collections do not follow the new server" edited
+if [[ $store == rocks ]] &&
+  kube patch server main-db -n acme --type merge -p '{"spec":{"store":"memory"}}' 2> /dev/null; then
+  fail "a server on rocks became one on memory"
+fi
+
+if [[ -n ${PYTHON:-} ]] || python3 -c 'import pymongo' 2> /dev/null; then
+  say "pymongo writes and reads through the Service's address"
+  "${PYTHON:-python3}" - "mongodb://$(value service/main-db '{.spec.clusterIP}'):27017/?directConnection=true" << 'PY'
+import sys
+
+import pymongo
+
+accounts = pymongo.MongoClient(sys.argv[1], serverSelectionTimeoutMS=30000)["slate"]["accounts"]
+accounts.insert_one({"_id": "by pymongo", "status": "closed", "tags": ["x"]})
+found = accounts.find_one({"tags": "x"})
+assert found["status"] == "closed", found
+indexes = set(accounts.index_information())
+assert indexes == {"_id_", "status_1", "tags_1"}, indexes
+print(found)
+PY
+  [[ $(slate count accounts '{"_id": "by pymongo"}') == 1 ]] || fail "port 9600 does not see pymongo's document"
+fi
 
 if [[ $keep == --keep ]]; then
   say "kubectl --kubeconfig $work/kubeconfig get servers -n acme    (Ctrl-C ends it)"

@@ -4,10 +4,11 @@ use std::process::Command;
 
 use crate::steps::root;
 
-/// Runs `examples/slate/run.sh` with a store. It fails unless everything ends as it should.
+/// Runs `examples/slate/run.sh` with a store, and with pymongo from PyPI. It fails unless everything ends as it should.
 pub(crate) fn slate(store: &str) -> Result<(), String> {
+    let python = orlop_testbed::python::pymongo()?;
     let mut script = Command::new(root().join("examples/slate/run.sh"));
-    run("examples/slate/run.sh", script.env("STORE", store))
+    run("examples/slate/run.sh", script.env("STORE", store).env("PYTHON", python))
 }
 
 /// Runs `examples/tubi/run.sh`, on a simulator of AWS from PyPI.

@@ -124,11 +124,11 @@ async fn prompt(server: &Server, home: &Path, lines: &'static [&'static str]) ->
 
 #[tokio::test(flavor = "multi_thread")]
 async fn prompt_goes_on_after_errors_completes_and_keeps_its_history() {
+    const INSERT: &str = r#"insert accounts {"_id": 1, "text": "two words"}"#;
+    const LINES: &[&str] = &["create accounts status", "find nowhere", INSERT, "exit"];
     let server = Server::start(Config::for_test()).await.expect("a server");
     let home = tempfile::tempdir().expect("a folder");
-    let insert = r#"insert accounts {"_id": 1, "text": "two words"}"#;
-    let lines = &["create accounts status", "find nowhere", insert, "exit"];
-    let (success, text) = prompt(&server, home.path(), lines).await;
+    let (success, text) = prompt(&server, home.path(), LINES).await;
     assert!(success && text.contains("created\r\n") && text.contains("inserted 1\r\n"), "{text}");
     assert!(text.contains("connected (store memory)") && text.contains("does not exist"), "{text}");
     // Tab completes the collection.
@@ -136,7 +136,7 @@ async fn prompt_goes_on_after_errors_completes_and_keeps_its_history() {
     assert!(success && text.contains(r#"{"_id":1,"text":"two words"}"#), "{text}");
     let history = std::fs::read_to_string(home.path().join(".slate_history")).expect("the history");
     let typed: Vec<&str> = history.lines().filter(|line| !line.starts_with('#')).collect();
-    assert_eq!(typed, ["create accounts status", "find nowhere", insert, "exit", "get accounts 1", "exit"]);
+    assert_eq!(typed, ["create accounts status", "find nowhere", INSERT, "exit", "get accounts 1", "exit"]);
     server.stop().await;
 }
 

@@ -16,6 +16,8 @@ pub const VERSION: &str = "v1";
 pub const API_VERSION: &str = "slate.io/v1";
 /// Port of Slate's protocol.
 pub const PORT: i32 = 9600;
+/// Port of MongoDB's protocol.
+pub const MONGO_PORT: i32 = 27017;
 
 /// A database instance.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -54,6 +56,9 @@ pub struct ServerSpec {
     /// Protection of the port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub security: Option<Security>,
+    /// MongoDB's wire protocol.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mongo: Option<Mongo>,
 }
 
 /// Storage backend.
@@ -111,6 +116,14 @@ pub struct Security {
     /// Serve TLS.
     #[serde(default)]
     pub tls: bool,
+}
+
+/// MongoDB's wire protocol.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub struct Mongo {
+    /// Serve it.
+    #[serde(default)]
+    pub enabled: bool,
 }
 
 /// Deletion policy of data whose object is deleted.
@@ -269,5 +282,9 @@ impl Server {
 
     pub(crate) fn security(&self) -> Security {
         self.spec.security.unwrap_or_default()
+    }
+
+    pub(crate) fn serves_mongo(&self) -> bool {
+        self.spec.mongo.unwrap_or_default().enabled
     }
 }

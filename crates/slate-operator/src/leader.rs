@@ -62,6 +62,25 @@ impl Election {
         }
     }
 
+    /// Releases the lease, so that another operator need not wait for its end. A failure is only logged.
+    pub(crate) async fn release(&self) {
+        let release = async {
+            let Some(mut lease) = self.leases.get_opt(MANAGER).await? else { return Ok(()) };
+            let spec = lease.spec.take().unwrap_or_default();
+            if spec.holder_identity.as_deref() != Some(&self.identity) {
+                return Ok(());
+            }
+            // As Kubernetes' own candidates do.
+            lease.spec = Some(LeaseSpec { holder_identity: Some(String::new()), ..spec });
+            self.leases.replace(MANAGER, &PostParams::default(), &lease).await.map(drop)
+        };
+        match tokio::time::timeout(RETRY_PERIOD, release).await {
+            Ok(Ok(())) => tracing::info!("lease released"),
+            Ok(Err(error)) => tracing::warn!(%error, "lease could not be released"),
+            Err(_) => tracing::warn!("lease could not be released in time"),
+        }
+    }
+
     /// Acquires or renews the lease. The API server's optimistic locking decides between candidates.
     async fn try_acquire(&self) -> Result<bool, kube::Error> {
         let Some(mut lease) = self.leases.get_opt(MANAGER).await? else {
@@ -81,7 +100,9 @@ impl Election {
                     spec.lease_duration_seconds.unwrap_or(LEASE_DURATION_S),
                 ))
         });
-        if !is_holder && expires.is_some_and(|expires| expires > Timestamp::now()) {
+        // A lease without a holder has been released.
+        let is_held = spec.holder_identity.as_deref().is_some_and(|holder| !holder.is_empty());
+        if is_held && !is_holder && expires.is_some_and(|expires| expires > Timestamp::now()) {
             return Ok(false);
         }
         lease.spec = Some(self.spec(Some((&spec, is_holder))));

@@ -42,11 +42,15 @@ pub async fn run(
     };
     let context = Arc::new(Context::new(client, options));
     tokio::select! {
-        () = servers(Arc::clone(&context)) => Ok(()),
-        () = collections(context) => Ok(()),
-        error = lost => Err(error),
-        () = stop => Ok(()),
+        () = servers(Arc::clone(&context)) => {}
+        () = collections(context) => {}
+        error = lost => return Err(error),
+        () = stop => {}
     }
+    if let Some(election) = &election {
+        election.release().await;
+    }
+    Ok(())
 }
 
 async fn servers(context: Arc<Context>) {

@@ -4,7 +4,7 @@
 //! of the store, each behind a savepoint, commits once, and finishes them all. A lone writer pays one sync;
 //! many share it. No result is acknowledged before it is durable.
 //!
-//! On a store in memory a writer may also try to run its own job and nothing else, for which it waits for nobody.
+//! On a store in memory a writer may also try to run its own job inline, without waiting for the leader.
 
 use std::{
     collections::VecDeque,
@@ -63,7 +63,7 @@ struct Outcome(Mutex<Option<Result<()>>>);
 /// A write that has been submitted.
 #[derive(Debug)]
 #[must_use = "a write is not done until it is waited for"]
-pub struct Ticket<T> {
+pub struct PendingWrite<T> {
     committer: Arc<Committer>,
     outcome: Arc<Outcome>,
     value: Arc<Mutex<Option<Result<T>>>>,
@@ -117,7 +117,7 @@ impl Committer {
     }
 
     /// Returns true if a read waits for nothing: neither for a disk nor for a commit that changes the catalog.
-    pub(crate) fn reads_at_once(&self) -> bool {
+    pub(crate) fn reads_without_blocking(&self) -> bool {
         self.store.is_in_memory() && !self.catalog.is_locked_exclusive()
     }
 
@@ -125,7 +125,7 @@ impl Committer {
         Arc::clone(&self.catalog.read())
     }
 
-    pub(crate) fn submit<T, F>(self: &Arc<Self>, job: F) -> Ticket<T>
+    pub(crate) fn submit<T, F>(self: &Arc<Self>, job: F) -> PendingWrite<T>
     where
         T: Send + 'static,
         F: FnOnce(&mut Transaction<'_>) -> Result<T> + Send + 'static,
@@ -140,22 +140,22 @@ impl Committer {
             succeeded
         });
         self.queue.lock().push_back(Queued { job, outcome: Arc::clone(&outcome) });
-        Ticket { committer: Arc::clone(self), outcome, value }
+        PendingWrite { committer: Arc::clone(self), outcome, value }
     }
 
     /// Runs and commits one job now, or hands it back if it would wait: for a disk, or for the writer that leads.
-    pub(crate) fn run_at_once<T, F>(&self, job: F) -> std::result::Result<Result<T>, F>
+    pub(crate) fn try_run<T, F>(&self, job: F) -> std::result::Result<Result<T>, F>
     where
         F: FnOnce(&mut Transaction<'_>) -> Result<T>,
     {
-        if !self.store.commits_at_once() {
+        if !self.store.commits_without_blocking() {
             return Err(job);
         }
         let Some(_leader) = self.leader.try_lock() else { return Err(job) };
-        Ok(self.run_alone(job))
+        Ok(self.run_inline(job))
     }
 
-    fn run_alone<T>(&self, job: impl FnOnce(&mut Transaction<'_>) -> Result<T>) -> Result<T> {
+    fn run_inline<T>(&self, job: impl FnOnce(&mut Transaction<'_>) -> Result<T>) -> Result<T> {
         let before = self.catalog();
         let mut transaction = Transaction::new(self.store.begin()?, Arc::clone(&before));
         // As in a queue: a panic is the job's own. What it changed is dropped with the transaction.
@@ -219,7 +219,7 @@ impl Committer {
     }
 }
 
-impl<T> Ticket<T> {
+impl<T> PendingWrite<T> {
     /// Waits until the write is durable, or has failed. Becomes the leader if there is none.
     pub fn wait(self) -> Result<T> {
         loop {

@@ -1,4 +1,4 @@
-//! Distinct values: by leaping over an index from value to value, or from every document.
+//! Distinct values: by a skip scan of an index, or from every document.
 
 use std::collections::{BTreeMap, btree_map::Entry};
 
@@ -6,13 +6,14 @@ use bson::{Bson, raw::RawBsonRef};
 
 use crate::{
     catalog::{Collection, Index},
+    deadline::Deadline,
     engine::Engine,
     error::{Error, Result},
     index, key,
     path::Path,
     plan::Access,
     query::{self, Query},
-    scan::stored,
+    scan::view_document,
     store::{Direction, Range, Reader},
 };
 
@@ -66,7 +67,10 @@ impl Engine {
         let reader = reader.as_ref();
         let mut values = Values::default();
         match index_with(reader, collection, path, query)? {
-            Some((index, ranges)) => skip_scan(reader, collection, index, &ranges, path, &mut values)?,
+            Some((index, ranges)) => {
+                let deadline = Deadline::new(query.deadline);
+                skip_scan(reader, collection, index, &ranges, path, deadline, &mut values)?;
+            }
             None => {
                 query::run(reader, collection, query, &mut |_, document| {
                     values.add_from(document, path).map(|_| true)
@@ -85,7 +89,7 @@ fn index_with<'a>(
     query: &Query,
 ) -> Result<Option<(&'a Index, Vec<Range>)>> {
     let begins = |index: &Index| {
-        // One entry per document and value, or a value could be missed by leaping.
+        // One entry per document and value, or the skip scan could miss a value.
         index.is_ready()
             && !index.multikey
             && index.spec.fields.first().is_some_and(|field| field.path == *path)
@@ -114,6 +118,7 @@ fn skip_scan(
     index: &Index,
     ranges: &[Range],
     path: &Path,
+    mut deadline: Deadline,
     values: &mut Values,
 ) -> Result<()> {
     let descending = index.spec.fields.first().is_some_and(|field| field.descending);
@@ -122,11 +127,12 @@ fn skip_scan(
         let mut cursor = reader.cursor(index.space, range, Direction::Forward)?;
         let mut more = cursor.advance()?;
         while more {
+            deadline.tick(1)?;
             let entry = cursor.key();
             let id = index::id_of(&index.spec, entry)?;
             let document = documents.get(id)?;
             let document = document.ok_or_else(|| Error::corrupt("an index names a missing document"))?;
-            let found = values.add_from(stored(document)?, path)?;
+            let found = values.add_from(view_document(document)?, path)?;
             let value_len = entry.len() - key::skip(entry, descending)?.len();
             let next = key::prefix_successor(&entry[..value_len]).filter(|_| found);
             more = match next {

@@ -10,11 +10,11 @@ use bson::{
 
 use crate::{
     catalog::{Catalog, Collection, FailedBuilds},
-    commit::{Committer, Ticket},
+    commit::{Committer, PendingWrite},
     error::Result,
     lookup::{PreparedLookup, with_raw_id},
     query::{self, Query},
-    scan::{Examined, stored},
+    scan::{Examined, view_document},
     store::{MemoryStore, Store},
     transaction::Transaction,
 };
@@ -52,7 +52,7 @@ impl Engine {
     }
 
     /// Submits a transaction. It commits together with others when its ticket is waited for.
-    pub fn submit<T, F>(&self, job: F) -> Ticket<T>
+    pub fn submit<T, F>(&self, job: F) -> PendingWrite<T>
     where
         T: Send + 'static,
         F: FnOnce(&mut Transaction<'_>) -> Result<T> + Send + 'static,
@@ -71,11 +71,11 @@ impl Engine {
 
     /// Runs a transaction on a store that ends with the process, unless another one is being run: then its job is handed
     /// back. It takes as long as the job does, so that small ones need not leave their thread.
-    pub fn write_at_once<T, F>(&self, job: F) -> std::result::Result<Result<T>, F>
+    pub fn try_write<T, F>(&self, job: F) -> std::result::Result<Result<T>, F>
     where
         F: FnOnce(&mut Transaction<'_>) -> Result<T>,
     {
-        self.committer.run_at_once(job)
+        self.committer.try_run(job)
     }
 
     /// Returns the catalog.
@@ -154,7 +154,7 @@ impl Engine {
         let found = crate::document::encode_id(&mut key, id).and_then(|()| {
             self.committer.read(collection, &key, &mut |bytes| {
                 if let (Some(bytes), Some(read)) = (bytes, read.take()) {
-                    result = stored(bytes).map(|document| Some(read(document)));
+                    result = view_document(bytes).map(|document| Some(read(document)));
                 }
             })
         });
@@ -163,8 +163,8 @@ impl Engine {
     }
 
     /// Returns true if a look-up waits for nothing now, so that it need not leave its thread.
-    pub fn reads_at_once(&self) -> bool {
-        self.committer.reads_at_once()
+    pub fn reads_without_blocking(&self) -> bool {
+        self.committer.reads_without_blocking()
     }
 
     /// Counts the documents of a query.

@@ -14,13 +14,14 @@
 //!
 //! Layers, each knowing only those below: `engine`, `distinct`, `validate` (callers' operations) · `modify`, `query`,
 //! `lookup` (writes and reads) · `scan`, `sorted` (candidates and their order) · `plan` (choice of indexes) ·
-//! `transaction`, `commit` (documents with their indexes; group commit) · `catalog`, `index` · `filter`, `update`, `sort`, `projection` (pure) · `key`, `path`, `raw` (pure) ·
+//! `transaction`, `commit` (documents with their indexes; group commit) · `catalog`, `index` · `filter`, `update`, `sort`, `projection` (pure) · `key`, `path`, `raw`, `deadline` (pure) ·
 //! `store` (ordered key-value stores).
 
 mod aggregate;
 mod build;
 mod catalog;
 mod commit;
+mod deadline;
 mod distinct;
 pub mod document;
 mod engine;
@@ -47,13 +48,13 @@ mod validate;
 pub use aggregate::{Pipeline, Stage};
 pub use build::IndexStatus;
 pub use catalog::{Build, Catalog, Collection, ID_INDEX, Index, IndexField, IndexSpec};
-pub use commit::Ticket;
+pub use commit::PendingWrite;
 pub use engine::Engine;
 pub use error::{Error, Result};
 pub use filter::Filter;
 pub(crate) use filter::as_integer as filter_integer;
 pub use lookup::PreparedLookup;
-pub use modify::{Inserted, Modified, Updated, deadline_after};
+pub use modify::{Inserted, Modified, Updated};
 pub use path::Path;
 pub use projection::Projection;
 pub use query::Query;

@@ -11,7 +11,7 @@ use crate::{
     commit::Committer,
     document::encode_id,
     error::{Error, Result},
-    scan::stored,
+    scan::view_document,
     store::Space,
 };
 
@@ -63,7 +63,7 @@ impl PreparedLookup {
                 if let Some(bytes) = bytes
                     && let Some(read) = read.take()
                 {
-                    result = Some(stored(bytes).map(read));
+                    result = Some(view_document(bytes).map(read));
                 }
             })?;
             // A space is never used again, so a document in it was in the collection at that moment. If there is none,

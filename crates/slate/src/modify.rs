@@ -1,17 +1,18 @@
 //! Updates, replacements, deletions and upserts within a transaction.
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use bson::{Bson, Document, RawDocumentBuf, raw::RawDocument};
 
 use crate::{
     catalog::Collection,
+    deadline::Deadline,
     document,
     engine::raw,
     error::{Error, Result},
     filter::{Filter, Predicate},
     query::{self, Query},
-    scan::stored,
+    scan::view_document,
     transaction::{Transaction, id_of},
     update::Update,
 };
@@ -77,7 +78,9 @@ impl Transaction<'_> {
             return Ok(Updated { upserted: Some(id), ..Updated::default() });
         }
         let mut updated = Updated { matched: matches.len() as u64, ..Updated::default() };
+        let mut deadline = Deadline::new(query.deadline);
         for (id, before) in matches {
+            deadline.tick(1)?;
             if self.change(&collection, &id, &before, update)?.is_some() {
                 updated.modified += 1;
             }
@@ -134,7 +137,9 @@ impl Transaction<'_> {
     pub fn delete(&mut self, name: &str, query: &Query) -> Result<u64> {
         let collection = self.collection(name)?;
         let matches = self.matches(&collection, query)?;
+        let mut deadline = Deadline::new(query.deadline);
         for (id, before) in &matches {
+            deadline.tick(1)?;
             self.write_document(&collection, id, Some(before), None)?;
         }
         Ok(matches.len() as u64)
@@ -185,7 +190,7 @@ impl Transaction<'_> {
             let collection = self.collection(name)?;
             let (document, id) = document::normalize(document)?;
             let before = self.reader().get(collection.space, &id)?;
-            let before = before.map(|bytes| stored(&bytes).map(ToOwned::to_owned)).transpose()?;
+            let before = before.map(|bytes| view_document(&bytes).map(ToOwned::to_owned)).transpose()?;
             match before {
                 None => {
                     self.write_document(&collection, &id, None, Some(&document))?;
@@ -250,9 +255,4 @@ fn equalities(filter: &Filter, document: &mut Document) {
         }
         _ => {}
     }
-}
-
-/// Computes a deadline from a time limit in milliseconds; 0 is none.
-pub fn deadline_after(millis: u64) -> Option<Instant> {
-    (millis > 0).then(|| Instant::now() + std::time::Duration::from_millis(millis))
 }

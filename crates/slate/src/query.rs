@@ -10,7 +10,7 @@ use crate::{
     filter::Filter,
     plan::{Plan, choose},
     projection::Projection,
-    scan::{Examined, Scan, stored},
+    scan::{Examined, Scan, view_document},
     sort::Sort,
     sorted::Sorted,
     store::Reader,
@@ -114,7 +114,7 @@ pub(crate) fn run_plan(
             Ok(true)
         })?;
         for row in sorted.into_rows() {
-            let document = stored(&row.document)?;
+            let document = view_document(&row.document)?;
             if !emit(&row.id, document)? {
                 break;
             }

@@ -6,14 +6,13 @@ use bson::raw::RawDocument;
 
 use crate::{
     catalog::{Collection, Index},
+    deadline::Deadline,
     error::{Error, Result},
     index,
-    plan::{Access, Leg},
+    plan::{Access, IntersectionInput},
     store::{Cursor, Direction, Keys, Lookup, Range, Reader, VisitFound},
 };
 
-/// Rows between two checks of the deadline.
-const CLOCK_INTERVAL: u64 = 128;
 /// `_id`s of the first batch of documents.
 const BATCH_MIN: usize = 2;
 /// Entries passed one by one on the way to an `_id`, before the rest is skipped.
@@ -32,14 +31,14 @@ pub struct Examined {
 
 /// Views stored bytes as a document.
 #[inline]
-pub(crate) fn stored(bytes: &[u8]) -> Result<&RawDocument> {
+pub(crate) fn view_document(bytes: &[u8]) -> Result<&RawDocument> {
     RawDocument::from_bytes(bytes).map_err(Error::corrupt)
 }
 
 /// Views the bytes of a document that an index names.
 #[inline]
-fn found(document: Option<&[u8]>) -> Result<&RawDocument> {
-    stored(document.ok_or_else(|| Error::corrupt("an index names a missing document"))?)
+fn require_document(document: Option<&[u8]>) -> Result<&RawDocument> {
+    view_document(document.ok_or_else(|| Error::corrupt("an index names a missing document"))?)
 }
 
 type VisitDocument<'a> = &'a mut dyn FnMut(&[u8], &RawDocument) -> Result<bool>;
@@ -49,33 +48,19 @@ type VisitId<'a> = &'a mut dyn FnMut(&[u8]) -> Result<bool>;
 pub(crate) struct Scan<'a> {
     reader: &'a dyn Reader,
     collection: &'a Collection,
-    deadline: Option<Instant>,
-    /// Rows since the deadline was checked.
-    rows: u64,
+    deadline: Deadline,
     keys: u64,
     documents: u64,
 }
 
 impl<'a> Scan<'a> {
     pub(crate) fn new(reader: &'a dyn Reader, collection: &'a Collection, deadline: Option<Instant>) -> Self {
-        Self { reader, collection, deadline, rows: 0, keys: 0, documents: 0 }
+        Self { reader, collection, deadline: Deadline::new(deadline), keys: 0, documents: 0 }
     }
 
     /// Returns the work done so far.
     pub(crate) fn examined(&self) -> Examined {
         Examined { keys: self.keys, documents: self.documents, returned: 0 }
-    }
-
-    /// Counts rows, and checks the deadline now and then.
-    fn tick(&mut self, rows: u64) -> Result<()> {
-        self.rows += rows;
-        if self.rows >= CLOCK_INTERVAL {
-            self.rows = 0;
-            if self.deadline.is_some_and(|deadline| Instant::now() > deadline) {
-                return Err(Error::TimedOut);
-            }
-        }
-        Ok(())
     }
 
     /// Visits the candidates of an access path, each once, until `visit` returns false. `rows_max` is the number
@@ -135,11 +120,11 @@ impl<'a> Scan<'a> {
                 let read = &mut self.documents;
                 let visit_found: VisitFound<'_> = &mut |id, document| {
                     *read += 1;
-                    visit(id, found(document)?)
+                    visit(id, require_document(document)?)
                 };
                 let joined = join.next(count, &|entry| index::id_of(&index.spec, entry), visit_found)?;
                 self.keys += joined.entries as u64;
-                self.tick(joined.entries as u64)?;
+                self.deadline.tick(joined.entries as u64)?;
                 if !joined.more {
                     return Ok(true);
                 }
@@ -161,9 +146,9 @@ impl<'a> Scan<'a> {
         for range in in_direction(ranges, direction) {
             let mut cursor = self.reader.cursor(self.collection.space, range, direction)?;
             while cursor.advance()? {
-                self.tick(1)?;
+                self.deadline.tick(1)?;
                 self.documents += 1;
-                if !visit(cursor.key(), stored(cursor.value())?)? {
+                if !visit(cursor.key(), view_document(cursor.value())?)? {
                     return Ok(());
                 }
             }
@@ -202,7 +187,7 @@ impl<'a> Scan<'a> {
                 for range in in_direction(ranges, *direction) {
                     let mut cursor = self.reader.cursor(index.space, range, *direction)?;
                     while cursor.advance()? {
-                        self.tick(1)?;
+                        self.deadline.tick(1)?;
                         self.keys += 1;
                         if !visit(index::id_of(&index.spec, cursor.key())?)? {
                             return Ok(false);
@@ -211,7 +196,7 @@ impl<'a> Scan<'a> {
                 }
                 Ok(true)
             }
-            Access::Intersection(legs) => self.intersect(legs, visit),
+            Access::Intersection(inputs) => self.intersect(inputs, visit),
             Access::Union(parts) => {
                 for part in parts {
                     if !self.all_ids(part, visit)? {
@@ -223,35 +208,35 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Visits the `_id`s that all legs have. Each leg is in the order of `_id`, so the one behind seeks to
+    /// Visits the `_id`s that all inputs have. Each input is in the order of `_id`, so the one behind seeks to
     /// the one ahead.
-    fn intersect(&mut self, legs: &[Leg], visit: VisitId<'_>) -> Result<bool> {
-        let mut walkers = legs
+    fn intersect(&mut self, inputs: &[IntersectionInput], visit: VisitId<'_>) -> Result<bool> {
+        let mut cursors = inputs
             .iter()
-            .map(|leg| {
-                let space = self.collection.indexes[leg.position].space;
-                let cursor = self.reader.cursor(space, &Range::prefix(&leg.prefix), Direction::Forward)?;
-                Ok(Walker { cursor, prefix: &leg.prefix, target: Vec::new(), steps: 0 })
+            .map(|input| {
+                let space = self.collection.indexes[input.position].space;
+                let cursor = self.reader.cursor(space, &Range::prefix(&input.prefix), Direction::Forward)?;
+                Ok(InputCursor { cursor, prefix: &input.prefix, target: Vec::new(), steps: 0 })
             })
             .collect::<Result<Vec<_>>>()?;
         let mut candidate: Vec<u8> = Vec::new();
-        let (mut turn, mut agreed) = (0, 0);
+        let (mut next, mut agreed) = (0, 0);
         loop {
-            self.tick(1)?;
-            let walker = &mut walkers[turn];
-            let found = walker.reach(&candidate)?;
-            self.keys += std::mem::take(&mut walker.steps);
+            self.deadline.tick(1)?;
+            let cursor = &mut cursors[next];
+            let found = cursor.advance_to(&candidate)?;
+            self.keys += std::mem::take(&mut cursor.steps);
             if !found {
                 return Ok(true);
             }
-            if walker.id() == candidate.as_slice() {
+            if cursor.id() == candidate.as_slice() {
                 agreed += 1;
             } else {
                 candidate.clear();
-                candidate.extend_from_slice(walker.id());
+                candidate.extend_from_slice(cursor.id());
                 agreed = 1;
             }
-            if agreed == legs.len() {
+            if agreed == inputs.len() {
                 if !visit(&candidate)? {
                     return Ok(false);
                 }
@@ -259,7 +244,7 @@ impl<'a> Scan<'a> {
                 candidate.push(0);
                 agreed = 0;
             }
-            turn = (turn + 1) % legs.len();
+            next = (next + 1) % inputs.len();
         }
     }
 }
@@ -279,7 +264,7 @@ impl Batch {
         let Self { ids, read, .. } = self;
         let more = lookup.get_all(ids, &mut |id, document| {
             *read += 1;
-            visit(id, found(document)?)
+            visit(id, require_document(document)?)
         });
         self.ids.clear();
         self.size = (self.size * 2).min(Keys::MAX);
@@ -287,8 +272,8 @@ impl Batch {
     }
 }
 
-/// A leg of an intersection, on its way.
-struct Walker<'a> {
+/// Cursor over one input of an intersection.
+struct InputCursor<'a> {
     cursor: Box<dyn Cursor + 'a>,
     prefix: &'a [u8],
     /// Buffer for the entry to seek.
@@ -297,13 +282,13 @@ struct Walker<'a> {
     steps: u64,
 }
 
-impl Walker<'_> {
+impl InputCursor<'_> {
     fn id(&self) -> &[u8] {
         self.cursor.key().get(self.prefix.len()..).unwrap_or_default()
     }
 
     /// Moves to the first `_id` at or after this one. Returns false at the end.
-    fn reach(&mut self, id: &[u8]) -> Result<bool> {
+    fn advance_to(&mut self, id: &[u8]) -> Result<bool> {
         if !self.cursor.key().is_empty() && self.id() >= id {
             return Ok(true);
         }

@@ -9,7 +9,7 @@ use crate::{
     engine::Engine,
     error::Result,
     index,
-    scan::stored,
+    scan::view_document,
     store::{Direction, Range, Reader},
 };
 
@@ -80,7 +80,7 @@ fn check_index(
     };
     let mut documents = reader.cursor(collection.space, &Range::all(), Direction::Forward)?;
     while documents.advance()? {
-        let document: &RawDocument = stored(documents.value())?;
+        let document: &RawDocument = view_document(documents.value())?;
         let expected = index::entries(&index.spec, document)?;
         let unbuilt = built_to.is_some_and(|next| documents.key() >= next.as_slice());
         for mut entry in expected.keys {

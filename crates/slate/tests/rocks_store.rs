@@ -35,7 +35,7 @@ fn documents_indexes_and_counts_survive_a_restart() {
             }));
         }
         engine.insert("c", &doc! { "_id": "last" }).expect("insert");
-        assert!(engine.write_at_once(|_| Ok(())).is_err(), "a commit waits for the disk");
+        assert!(engine.try_write(|_| Ok(())).is_err(), "a commit waits for the disk");
         engine.create_index("c", IndexSpec::on(&["t"]).expect("a spec")).expect("index");
         engine.start_index("c", IndexSpec::on(&["u"]).expect("a spec")).expect("start");
         assert!(!engine.build_step("c", "u_1").expect("step"));
@@ -74,7 +74,7 @@ fn spaces_beyond_the_budget_are_read_from_disk_until_they_fit() {
             .collect::<Result<_, _>>()
             .expect("raw");
         engine.write(move |transaction| transaction.insert_many("c", &documents, true)).expect("insert");
-        assert_eq!(engine.reads_at_once(), resident_bytes == 128 << 20, "round {round}");
+        assert_eq!(engine.reads_without_blocking(), resident_bytes == 128 << 20, "round {round}");
         let last = (round + 1) * 500 - 1;
         assert_eq!(matching(&engine, doc! { "n": { "$gt": last - 3 } }), [last, last - 1, last - 2]);
         let deleted = Query::parse(&doc! { "n": round * 500 }, &doc! {}, &doc! {}).expect("a query");

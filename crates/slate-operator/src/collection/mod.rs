@@ -74,7 +74,13 @@ async fn apply(
     if server.phase() != Some(Phase::Ready) {
         return not_ready("ServerNotReady", format!("Server {name:?} is not ready")).await;
     }
-    let client = context.connect(&server).await?;
+    let client = match context.connect(&server).await {
+        Ok(client) => client,
+        Err(error) => {
+            not_ready("ServerUnreachable", error.to_string()).await?;
+            return Err(error);
+        }
+    };
     // Read from the server: the pod may have restarted since the Server's status was written.
     let (boot_id, _) = match client.hello().await {
         Ok(hello) => hello,
@@ -160,21 +166,25 @@ async fn cleanup(
     let Some(server) = server.filter(|server| server.metadata.deletion_timestamp.is_none()) else {
         return Ok(Action::await_change());
     };
-    let client = context.connect(&server).await?;
-    match client.drop_collection(&collection.name_any()).await {
+    match drop_data(collection, context, &server).await {
         Ok(()) => {}
-        Err(error) if error.code() == Some(ErrorCode::NotFound) => {}
+        Err(Error::Server(error)) if error.code() == Some(ErrorCode::NotFound) => {}
         Err(error) => {
             // The status names the reason why the finalizer stays.
             let (reason, message) = ("DropFailed", format!("the data cannot be dropped: {error}"));
             let mut status = collection.status.clone().unwrap_or_default();
             set_ready(collection, &mut status, false, reason, &message);
             write_status(collection, context, collections, status, reason, &message).await?;
-            return Err(error.into());
+            return Err(error);
         }
     }
     context.event(collection, false, "Dropped", "the collection's data was dropped").await;
     Ok(Action::await_change())
+}
+
+async fn drop_data(collection: &Collection, context: &Context, server: &Server) -> Result<(), Error> {
+    let client = context.connect(server).await?;
+    Ok(client.drop_collection(&collection.name_any()).await?)
 }
 
 fn set_ready(

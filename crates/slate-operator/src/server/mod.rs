@@ -106,7 +106,12 @@ async fn observe(server: &Server, context: &Context, namespace: &str) -> Result<
     let deployment = Api::<Deployment>::namespaced(client.clone(), namespace).get(&name).await?;
     if rollout::is_complete(&deployment) {
         // The boot id reveals a restart within the pod.
-        let connected = context.connect(server).await?.hello().await;
+        let connected = match context.connect(server).await {
+            Ok(client) => client.hello().await,
+            // Whoever made the Secret must mend it.
+            Err(Error::Secret(message)) => return Ok(Observed::failed("SecretInvalid", message)),
+            Err(error) => return Err(error),
+        };
         return Ok(match connected {
             Ok((boot_id, _)) => Observed::ready(boot_id),
             Err(error) => Observed::in_rollout(format!("the pod is ready but does not answer: {error}")),
@@ -160,7 +165,10 @@ async fn update_status(
     servers
         .patch_status(&server.name_any(), &PatchParams::apply(MANAGER).force(), &Patch::Apply(&patch))
         .await?;
-    if before.phase != Some(observed.phase) {
+    let reason_before = before.conditions.iter().find(|condition| condition.type_ == "Ready");
+    if before.phase != Some(observed.phase)
+        || reason_before.is_none_or(|condition| condition.reason != observed.reason)
+    {
         let warning = observed.phase == Phase::Error;
         context.event(server, warning, observed.reason, &observed.message).await;
     }

@@ -3,7 +3,7 @@
 use kube::{Resource as _, ResourceExt as _};
 use serde_json::{Value, json};
 
-use crate::api::{DeletionPolicy, PORT, Server, StoreKind};
+use crate::api::{DeletionPolicy, MONGO_PORT, PORT, Server, StoreKind};
 
 /// Folder of the data directory in the container.
 const DATA_DIR: &str = "/data";
@@ -41,6 +41,15 @@ pub(super) fn metadata(server: &Server, name: &str) -> Value {
     })
 }
 
+/// Returns the ports of a server, with their names.
+fn ports(server: &Server) -> Vec<(&'static str, i32)> {
+    let mut ports = vec![("slate", PORT)];
+    if server.serves_mongo() {
+        ports.push(("mongo", MONGO_PORT));
+    }
+    ports
+}
+
 pub(super) fn service_account(server: &Server) -> Value {
     json!({
         "apiVersion": "v1",
@@ -52,6 +61,8 @@ pub(super) fn service_account(server: &Server) -> Value {
 }
 
 pub(super) fn service(server: &Server) -> Value {
+    let port = |(name, port)| json!({ "name": name, "port": port, "targetPort": name, "protocol": "TCP" });
+    let ports: Vec<Value> = ports(server).into_iter().map(port).collect();
     json!({
         "apiVersion": "v1",
         "kind": "Service",
@@ -59,7 +70,7 @@ pub(super) fn service(server: &Server) -> Value {
         "spec": {
             "type": "ClusterIP",
             "selector": match_labels(server),
-            "ports": [{ "name": "slate", "port": PORT, "targetPort": "slate", "protocol": "TCP" }],
+            "ports": ports,
         },
     })
 }
@@ -93,8 +104,10 @@ pub(super) fn disruption_budget(server: &Server) -> Value {
     })
 }
 
-/// Clients reach the port; the pod itself connects to nothing.
+/// Clients reach the ports; the pod itself connects to nothing.
 pub(super) fn network_policy(server: &Server) -> Value {
+    let ports: Vec<Value> =
+        ports(server).into_iter().map(|(_, port)| json!({ "port": port, "protocol": "TCP" })).collect();
     json!({
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -102,7 +115,7 @@ pub(super) fn network_policy(server: &Server) -> Value {
         "spec": {
             "podSelector": { "matchLabels": match_labels(server) },
             "policyTypes": ["Ingress", "Egress"],
-            "ingress": [{ "ports": [{ "port": PORT, "protocol": "TCP" }] }],
+            "ingress": [{ "ports": ports }],
             "egress": [],
         },
     })
@@ -118,6 +131,11 @@ pub(super) fn deployment(server: &Server, default_image: &str, token_digest: Opt
         json!({ "name": "SLATE_STORE", "value": server.spec.store.name() }),
         json!({ "name": "SLATE_READY_FILE", "value": "/tmp/ready" }),
     ];
+    if server.serves_mongo() {
+        env.push(json!({ "name": "SLATE_MONGO_ADDR", "value": format!("0.0.0.0:{MONGO_PORT}") }));
+    }
+    let port = |(name, port)| json!({ "name": name, "containerPort": port, "protocol": "TCP" });
+    let ports: Vec<Value> = ports(server).into_iter().map(port).collect();
     let mut volumes = vec![json!({ "name": "tmp", "emptyDir": {} })];
     let mut mounts = vec![json!({ "name": "tmp", "mountPath": "/tmp" })];
     if rocks {
@@ -142,7 +160,7 @@ pub(super) fn deployment(server: &Server, default_image: &str, token_digest: Opt
         "name": "slate-server",
         "image": server.spec.image.as_deref().unwrap_or(default_image),
         "env": env,
-        "ports": [{ "name": "slate", "containerPort": PORT, "protocol": "TCP" }],
+        "ports": ports,
         "readinessProbe": { "exec": { "command": ["test", "-f", "/tmp/ready"] }, "periodSeconds": 2 },
         "volumeMounts": mounts,
         // The end of the log says why a start failed; the Server's status shows it.

@@ -2,13 +2,10 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use k8s_openapi::{
-    api::{apps::v1::Deployment, core::v1::Namespace},
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-};
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Namespace};
 use kube::{
     Api, Client,
-    api::{Patch, PatchParams, PostParams},
+    api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams},
 };
 use serde_json::json;
 use slate_operator::{
@@ -18,9 +15,10 @@ use slate_operator::{
 };
 use slate_server::config::Config;
 
-/// An API server with the definitions, and the operator running against it.
+/// An API server with what `slate-operator crd` prints, and the operator running against it with the permissions of its
+/// ServiceAccount, so that a permission that is lacking fails every test.
 pub(crate) struct Cluster {
-    _server: orlop_test::Server,
+    pub(crate) server: orlop_test::Server,
     pub(crate) client: Client,
     pub(crate) operator: tokio::task::JoinHandle<()>,
 }
@@ -37,18 +35,16 @@ impl Cluster {
         let controllers = ["garbage-collector-controller", "namespace-controller"];
         let server = orlop_test::Server::with_controllers(&controllers).await.expect("an API server");
         let client = server.client();
-        let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-        for text in [manifests::SERVERS, manifests::COLLECTIONS] {
-            let definition: CustomResourceDefinition = serde_saphyr::from_str(text).expect("a definition");
-            definitions.create(&PostParams::default(), &definition).await.expect("create");
+        for text in manifests::all().split("\n---\n") {
+            apply_strictly(&client, &serde_saphyr::from_str(text).expect("YAML")).await;
         }
         let acme: Namespace =
             serde_json::from_value(json!({ "metadata": { "name": "acme" } })).expect("a namespace");
         Api::all(client.clone()).create(&PostParams::default(), &acme).await.expect("create");
         let addresses: HashMap<String, String> =
             addresses.iter().map(|(name, address)| ((*name).to_owned(), address.clone())).collect();
-        let operator = run_operator(client.clone(), addresses);
-        Self { _server: server, client, operator }
+        let operator = run_operator(operator_client(&server), addresses);
+        Self { server, client, operator }
     }
 
     pub(crate) fn api<K>(&self) -> Api<K>
@@ -99,18 +95,44 @@ impl Cluster {
     }
 }
 
+/// Returns a client with the permissions of the operator's ServiceAccount.
+pub(crate) fn operator_client(server: &orlop_test::Server) -> Client {
+    let groups = ["system:serviceaccounts", "system:serviceaccounts:slate-system"];
+    server.client_as("system:serviceaccount:slate-system:slate-operator", &groups)
+}
+
+/// Returns the settings of an operator that finds servers at these addresses.
+pub(crate) fn options(addresses: HashMap<String, String>) -> Options {
+    Options {
+        image: "slate:test".to_owned(),
+        lease_namespace: Some("slate-system".to_owned()),
+        addresses: Addresses::Fixed(addresses),
+    }
+}
+
 /// Starts an operator, which finds servers at these addresses.
 pub(crate) fn run_operator(
     client: Client,
     addresses: HashMap<String, String>,
 ) -> tokio::task::JoinHandle<()> {
-    let options = Options {
-        image: "slate:test".to_owned(),
-        lease_namespace: Some("default".to_owned()),
-        addresses: Addresses::Fixed(addresses),
-    };
-    let run = slate_operator::run(client, options, std::future::pending());
+    let run = slate_operator::run(client, options(addresses), std::future::pending());
     tokio::spawn(async move { run.await.expect("the operator") })
+}
+
+/// Applies an object with strict validation: unknown and duplicate fields are errors.
+pub(crate) async fn apply_strictly(client: &Client, object: &serde_json::Value) {
+    let text =
+        |path: &str| object.pointer(path).and_then(|value| value.as_str()).unwrap_or_default().to_owned();
+    let (api_version, kind) = (text("/apiVersion"), text("/kind"));
+    let (group, version) = api_version.rsplit_once('/').unwrap_or(("", &api_version));
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &kind));
+    let api: Api<DynamicObject> = match object.pointer("/metadata/namespace") {
+        Some(_) => Api::namespaced_with(client.clone(), &text("/metadata/namespace"), &resource),
+        None => Api::all_with(client.clone(), &resource),
+    };
+    let parameters = PatchParams::apply("lint").validation_strict();
+    let applied = api.patch(&text("/metadata/name"), &parameters, &Patch::Apply(object)).await;
+    assert!(applied.is_ok(), "{kind}: {:?}", applied.err());
 }
 
 /// Polls until there is a value, for at most a minute.

@@ -1,14 +1,20 @@
 //! Definitions, manifests and the chart.
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::{
+    api::{apps::v1::Deployment, core::v1::Secret},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
 use kube::{
-    Api, Client,
-    api::{Patch, PatchParams, PostParams},
+    Api,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::json;
-use slate_operator::manifests;
+use slate_operator::{
+    api::{Collection, Server},
+    manifests,
+};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, apply_strictly, operator_client};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn schema_refuses_unknown_stores_and_foreign_servers() {
@@ -34,6 +40,11 @@ async fn schema_refuses_unknown_stores_and_foreign_servers() {
     assert!(create("Collection", json!({ "server": "other/main-db" })).await.is_err());
     assert!(create("Collection", json!({ "indexes": ["a"] })).await.is_err());
     assert!(create("Collection", json!({ "server": "main-db" })).await.is_ok());
+    let elsewhere = json!({ "spec": { "server": "other-db" } });
+    let collections = cluster.api::<Collection>();
+    let moved = collections.patch("x", &PatchParams::default(), &Patch::Merge(&elsewhere)).await;
+    let refused = moved.expect_err("refused").to_string();
+    assert!(refused.contains("server is immutable"), "{refused}");
 }
 
 #[test]
@@ -50,20 +61,23 @@ fn printed_manifests_are_valid_and_grant_no_wildcards() {
     }
 }
 
-/// Applies an object with strict validation: unknown and duplicate fields are errors.
-async fn apply_strictly(client: &Client, object: &serde_json::Value) {
-    let text =
-        |path: &str| object.pointer(path).and_then(|value| value.as_str()).unwrap_or_default().to_owned();
-    let (api_version, kind) = (text("/apiVersion"), text("/kind"));
-    let (group, version) = api_version.rsplit_once('/').unwrap_or(("", &api_version));
-    let resource = kube::api::ApiResource::from_gvk(&kube::api::GroupVersionKind::gvk(group, version, &kind));
-    let api: Api<kube::api::DynamicObject> = match object.pointer("/metadata/namespace") {
-        Some(_) => Api::namespaced_with(client.clone(), &text("/metadata/namespace"), &resource),
-        None => Api::all_with(client.clone(), &resource),
+#[tokio::test(flavor = "multi_thread")]
+async fn operator_is_forbidden_what_it_does_not_need() {
+    let cluster = Cluster::start(&[]).await;
+    cluster.create_server("main-db", json!({ "store": "memory" })).await;
+    cluster.server_when("main-db", |server| server.status.is_some()).await;
+    let client = operator_client(&cluster.server);
+    let refused = |result: Result<(), kube::Error>| {
+        let Err(kube::Error::Api(status)) = &result else { panic!("{result:?}") };
+        assert_eq!(status.code, 403, "{}", status.message);
     };
-    let parameters = PatchParams::apply("lint").validation_strict();
-    let applied = api.patch(&text("/metadata/name"), &parameters, &Patch::Apply(object)).await;
-    assert!(applied.is_ok(), "{kind}: {:?}", applied.err());
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), "acme");
+    refused(secrets.list(&ListParams::default()).await.map(drop));
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), "acme");
+    refused(deployments.delete("main-db", &DeleteParams::default()).await.map(drop));
+    let servers: Api<Server> = Api::namespaced(client, "acme");
+    let edit = json!({ "spec": { "store": "rocks" } });
+    refused(servers.patch("main-db", &PatchParams::default(), &Patch::Merge(&edit)).await.map(drop));
 }
 
 #[tokio::test(flavor = "multi_thread")]

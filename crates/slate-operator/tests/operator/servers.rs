@@ -62,7 +62,7 @@ async fn memory_server_gets_deployment_and_service_and_becomes_ready() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rocks_server_gets_a_volume_and_never_two_pods() {
+async fn rocks_server_gets_a_volume_and_the_recreate_strategy() {
     let cluster = Cluster::start(&[]).await;
     let spec = json!({ "store": "rocks", "storage": { "size": "2Gi", "storageClassName": "fast" },
                        "security": { "token": true, "tls": true } });
@@ -121,7 +121,7 @@ async fn rocks_server_gets_a_volume_and_never_two_pods() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn memory_becomes_rocks_and_a_refused_object_is_an_error_that_says_so() {
+async fn store_changes_from_memory_to_rocks_and_rejected_objects_set_phase_error() {
     let cluster = Cluster::start(&[]).await;
     cluster.create_server("main-db", json!({ "store": "memory" })).await;
     let deployments = cluster.api::<Deployment>();
@@ -157,7 +157,7 @@ async fn memory_becomes_rocks_and_a_refused_object_is_an_error_that_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn objects_are_owned_hardened_and_closed_to_the_network() {
+async fn objects_have_owner_references_and_restricted_security_contexts() {
     let cluster = Cluster::start(&[]).await;
     let spec = json!({ "store": "rocks", "storage": { "deletionPolicy": "Retain" },
                        "security": { "token": true, "tls": true } });
@@ -261,14 +261,16 @@ async fn phase_message_condition_and_event_name_what_is_wrong() {
         assert_eq!((status.phase, status.conditions[0].reason.as_str()), (Some(Phase::Error), condition));
     }
     let events = cluster.api::<Event>();
-    eventually(async || {
-        let events = events.list(&ListParams::default()).await.expect("list").items;
-        let names_the_cause = |event: &Event| {
-            event.reason.as_deref() == Some("ImageNotFound") && event.type_.as_deref() == Some("Warning")
-        };
-        events.iter().any(names_the_cause).then_some(())
-    })
-    .await;
+    for cause in ["ImageNotFound", "CrashLoop", "ContainerError"] {
+        eventually(async || {
+            let events = events.list(&ListParams::default()).await.expect("list").items;
+            let names_the_cause = |event: &Event| {
+                event.reason.as_deref() == Some(cause) && event.type_.as_deref() == Some("Warning")
+            };
+            events.iter().any(names_the_cause).then_some(())
+        })
+        .await;
+    }
 
     // A pod that is ready by its probe and yet does not answer: the call has a time limit.
     waiting("ContainerCreating", "").await;
@@ -276,4 +278,63 @@ async fn phase_message_condition_and_event_name_what_is_wrong() {
     let status = message_when("the pod is ready but does not answer").await;
     assert_eq!(status.phase, Some(Phase::Rollout));
     drop(silent);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mongo_protocol_is_served_on_a_port_of_its_own_when_asked_for() {
+    let cluster = Cluster::start(&[]).await;
+    cluster.create_server("main-db", json!({ "store": "memory" })).await;
+    let ports_when = async |expected: serde_json::Value| {
+        eventually(async || {
+            let service = cluster.api::<Service>().get_opt("main-db").await.expect("get")?;
+            let policy = cluster.api::<NetworkPolicy>().get_opt("main-db").await.expect("get")?;
+            let deployment = cluster.api::<Deployment>().get_opt("main-db").await.expect("get")?;
+            let container = deployment.spec.template.spec?.containers.remove(0);
+            let names = |ports: serde_json::Value, field: &str| -> serde_json::Value {
+                ports.as_array().into_iter().flatten().map(|port| port[field].clone()).collect()
+            };
+            let open = [
+                names(json!(service.spec?.ports), "port"),
+                names(json!(container.ports), "containerPort"),
+                names(json!(policy.spec)["ingress"][0]["ports"].clone(), "port"),
+            ];
+            let env = container.env.unwrap_or_default();
+            let address = env.into_iter().find(|variable| variable.name == "SLATE_MONGO_ADDR");
+            open.iter().all(|ports| *ports == expected).then(|| address.and_then(|address| address.value))
+        })
+        .await
+    };
+    assert_eq!(ports_when(json!([9600])).await, None);
+    let servers = cluster.api::<Server>();
+    let edit = async |mongo: serde_json::Value| {
+        let edit = json!({ "spec": { "mongo": mongo } });
+        servers.patch("main-db", &PatchParams::default(), &Patch::Merge(&edit)).await.expect("patch");
+    };
+    edit(json!({ "enabled": true })).await;
+    assert_eq!(ports_when(json!([9600, 27017])).await.as_deref(), Some("0.0.0.0:27017"));
+    edit(json!(null)).await;
+    assert_eq!(ports_when(json!([9600])).await, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unusable_secret_of_the_user_is_an_error_that_names_it() {
+    let database = database().await;
+    let cluster = Cluster::start(&[("acme/main-db", database.address().to_string())]).await;
+    let secret = json!({
+        "metadata": { "name": "main-db-tls" },
+        "type": "kubernetes.io/tls",
+        "stringData": { "tls.crt": "a certificate", "tls.key": "a key" },
+    });
+    let secrets = cluster.api::<Secret>();
+    secrets
+        .create(&PostParams::default(), &serde_json::from_value(secret).expect("a Secret"))
+        .await
+        .expect("create");
+    cluster.create_server("main-db", json!({ "store": "memory", "security": { "tls": true } })).await;
+    cluster.finish_rollout("main-db").await;
+    let failed = cluster.server_when("main-db", |server| server.phase() == Some(Phase::Error)).await;
+    let status = failed.status.expect("a status");
+    assert_eq!(status.message.as_deref(), Some("Secret main-db-tls has no ca.crt"));
+    assert_eq!(status.conditions[0].reason, "SecretInvalid");
+    database.stop().await;
 }

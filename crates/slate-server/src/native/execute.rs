@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use slate::{Error, Path, Query, Result, Ticket, Transaction, Update};
+use slate::{Error, Path, PendingWrite, Query, Result, Transaction, Update};
 use slate_client::protocol::{self, CollectionInfo, ErrorCode, Find, Request, Response};
 
 use super::translate::{self, DATABASE, namespace};
@@ -15,7 +15,7 @@ const TRANSACTION_REQUESTS_MAX: usize = 10_000;
 #[derive(Debug)]
 pub(super) enum Outcome {
     Ready(Response),
-    Pending(Ticket<Response>),
+    Pending(PendingWrite<Response>),
 }
 
 impl Outcome {
@@ -43,9 +43,9 @@ pub(super) fn execute(context: &SharedContext, request: Request) -> Outcome {
 }
 
 /// Runs a write now, or returns nothing if it would have to wait for another one or for a disk.
-pub(super) fn execute_at_once(context: &SharedContext, request: Request) -> Option<Response> {
+pub(super) fn try_execute(context: &SharedContext, request: Request) -> Option<Response> {
     let result = match write(request, deadline(context)) {
-        Ok(write) => context.engine.write_at_once(write).ok()?,
+        Ok(write) => context.engine.try_write(write).ok()?,
         Err(error) => Err(error),
     };
     Some(result.unwrap_or_else(|error| translate::error(&error)))

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use self::{frames::Frames, session::Session};
 use crate::{connection::Connection, context::SharedContext};
 
-/// Frames answered at once. More wait in the socket.
+/// Most frames of one batch. More wait in the socket.
 const BATCH_FRAMES: usize = 1024;
 
 /// Serves one connection until it ends, is idle or slow for too long, or the server stops.
@@ -93,8 +93,8 @@ fn frame_len(buffer: &[u8]) -> Option<usize> {
 /// Runs requests in order and encodes their responses, as many as fit one output. Returns it with the
 /// frames that are left. Nothing: a request panicked.
 async fn answer(session: &mut Session, mut frames: Frames) -> Option<(Vec<u8>, Frames)> {
-    if session.reads_at_once() {
-        let output = session.run_at_once(&mut frames);
+    if session.reads_without_blocking() {
+        let output = session.run_inline(&mut frames);
         if !output.is_empty() {
             if !frames.is_empty() {
                 tokio::task::yield_now().await;

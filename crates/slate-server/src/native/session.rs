@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use aws_lc_rs::constant_time;
 use slate::PreparedLookup;
 use slate_client::protocol::{self, ErrorCode, Found, LookUp, Request, Response, VERSION};
 
 use super::{
-    execute::{Outcome, execute, execute_at_once},
+    execute::{Outcome, execute, try_execute},
     frames::{Frames, decode},
     point::{self, POINT_WRITE_LEN_MAX, Point},
     translate,
@@ -16,8 +17,8 @@ use crate::{connection::UNAUTHENTICATED_LEN_MAX, context::SharedContext, metrics
 /// Bytes of responses after which they are sent before more requests run.
 const OUTPUT_BYTES: usize = 4 << 20;
 
-/// Time after which a connection that answers at once lets others go first.
-const TURN: Duration = Duration::from_micros(500);
+/// Time that a connection may run writes inline before it yields.
+const TIME_SLICE: Duration = Duration::from_micros(500);
 
 /// A connection's session.
 #[derive(Debug, Clone)]
@@ -40,8 +41,8 @@ impl Session {
     }
 
     /// Returns true if point requests need not leave the connection's task.
-    pub(super) fn reads_at_once(&self) -> bool {
-        self.context.engine.reads_at_once()
+    pub(super) fn reads_without_blocking(&self) -> bool {
+        self.context.engine.reads_without_blocking()
     }
 
     /// Returns the largest frame that the client may send.
@@ -51,8 +52,8 @@ impl Session {
     }
 
     /// Runs point requests in order and encodes the responses, up to the first request that may have to wait, or to the
-    /// end of the connection's turn.
-    pub(super) fn run_at_once(&mut self, frames: &mut Frames) -> Vec<u8> {
+    /// end of the connection's time slice.
+    pub(super) fn run_inline(&mut self, frames: &mut Frames) -> Vec<u8> {
         let mut output = Output::default();
         if !self.authenticated {
             return output.bytes;
@@ -66,14 +67,14 @@ impl Session {
                 Point::LookUp { collection, id } => self.look_up(collection, id, &mut output),
                 Point::Write(request) => {
                     let name = name_of(&request);
-                    let changes_little = self.changes_little(&request);
+                    let is_small_write = self.is_small_write(&request);
                     let Some(response) =
-                        changes_little.then(|| execute_at_once(&self.context, request)).flatten()
+                        is_small_write.then(|| try_execute(&self.context, request)).flatten()
                     else {
                         break;
                     };
                     self.append((name, response), &mut output);
-                    if began.elapsed() > TURN {
+                    if began.elapsed() > TIME_SLICE {
                         frames.pop();
                         break;
                     }
@@ -90,7 +91,7 @@ impl Session {
 
     /// Returns true if the document that a point write changes is small. It may grow before the write, by as much as
     /// another request brings.
-    fn changes_little(&mut self, request: &Request) -> bool {
+    fn is_small_write(&mut self, request: &Request) -> bool {
         let Some((collection, id)) = point::target(request) else { return true };
         let length =
             self.prepared(collection).and_then(|lookup| lookup.get_raw(id, |found| found.as_bytes().len()));
@@ -185,7 +186,9 @@ impl Session {
             );
         }
         if let Some(expected) = &self.context.token {
-            self.authenticated = token.is_some_and(|token| same(token.as_bytes(), expected.as_bytes()));
+            self.authenticated = token.is_some_and(|token| {
+                constant_time::verify_slices_are_equal(token.as_bytes(), expected.as_bytes()).is_ok()
+            });
             if !self.authenticated {
                 self.refused = true;
                 return error(ErrorCode::Unauthenticated, "the token is not valid");
@@ -249,11 +252,6 @@ impl Output {
         }
         self.same = next.map(|next| (next, 1));
     }
-}
-
-/// Compares secrets in constant time for a given length.
-fn same(left: &[u8], right: &[u8]) -> bool {
-    left.len() == right.len() && left.iter().zip(right).fold(0, |acc, (a, b)| acc | (a ^ b)) == 0
 }
 
 fn error(code: ErrorCode, message: impl Into<String>) -> Response {

@@ -5,6 +5,7 @@ use std::time::Instant;
 use bson::{Bson, Document};
 
 use crate::{
+    deadline::Deadline,
     document::DOCUMENT_LEN_MAX,
     error::{Error, Result},
 };
@@ -13,21 +14,21 @@ use crate::{
 const DOCUMENTS_MAX: usize = 1_000_000;
 /// Most bytes that a stage may hold.
 const BYTES_MAX: usize = 256 << 20;
-/// Charges between two looks at the clock.
-const CHARGES_PER_CHECK: usize = 64;
 
 /// The documents and bytes that a stage holds.
 #[derive(Debug)]
 pub(super) struct Budget {
-    deadline: Option<Instant>,
+    deadline: Deadline,
     documents: usize,
     bytes: usize,
-    charges: usize,
 }
 
 impl Budget {
-    pub(super) fn new(deadline: Option<Instant>) -> Self {
-        Self { deadline, documents: 0, bytes: 0, charges: 0 }
+    /// Begins a stage. An error if the time is over already.
+    pub(super) fn new(deadline: Option<Instant>) -> Result<Self> {
+        let deadline = Deadline::new(deadline);
+        deadline.check()?;
+        Ok(Self { deadline, documents: 0, bytes: 0 })
     }
 
     /// Charges a document, and checks every limit on it.
@@ -46,17 +47,12 @@ impl Budget {
                 "a pipeline stage holds at most {DOCUMENTS_MAX} documents and {BYTES_MAX} bytes"
             )));
         }
-        self.check_deadline()
+        self.tick()
     }
 
     /// Checks the time limit, now and then.
-    pub(super) fn check_deadline(&mut self) -> Result<()> {
-        self.charges += 1;
-        let due = self.charges % CHARGES_PER_CHECK == 1;
-        if due && self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            return Err(Error::TimedOut);
-        }
-        Ok(())
+    pub(super) fn tick(&mut self) -> Result<()> {
+        self.deadline.tick(1)
     }
 }
 

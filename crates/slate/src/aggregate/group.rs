@@ -73,7 +73,7 @@ impl Group {
         let mut positions: HashMap<Vec<u8>, usize> = HashMap::new();
         let mut groups: Vec<(Bson, Vec<State>)> = Vec::new();
         for document in &documents {
-            budget.check_deadline()?;
+            budget.tick()?;
             let id = self.id.evaluate(document)?;
             let position = *positions.entry(key_of(&id)).or_insert_with(|| {
                 groups

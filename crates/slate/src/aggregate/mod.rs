@@ -88,7 +88,7 @@ impl Pipeline {
             return count_document(field, count).iter().map(crate::engine::raw).collect();
         }
         let mut documents = Vec::new();
-        let mut budget = Budget::new(deadline);
+        let mut budget = Budget::new(deadline)?;
         engine.visit(collection, &query, &mut |document| {
             let document = Document::try_from(document).map_err(Error::corrupt)?;
             budget.charge(&document)?;

@@ -123,7 +123,7 @@ impl Stage {
     }
 
     pub(super) fn apply(&self, documents: Vec<Document>, source: &Source<'_>) -> Result<Vec<Document>> {
-        let budget = &mut Budget::new(source.deadline);
+        let budget = &mut Budget::new(source.deadline)?;
         match self {
             Self::Match(filter) => {
                 let projection = |document: Document| match raw(&document) {
@@ -387,6 +387,7 @@ fn lookup(
     let from = format!("{}.{from}", source.database);
     let mut joined = Vec::with_capacity(documents.len());
     for mut document in documents {
+        budget.tick()?;
         let values = match field(&document, local) {
             Some(Bson::Array(list)) => list,
             Some(value) => vec![value],

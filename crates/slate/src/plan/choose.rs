@@ -1,7 +1,7 @@
 //! Choice of a plan: candidates from every index, compared by a bounded count of their entries.
 
 use super::{
-    Access, Leg, Plan,
+    Access, IntersectionInput, Plan,
     bounds::{self, Bounds},
     ranges::{self, IndexRanges},
 };
@@ -18,7 +18,7 @@ use crate::{
 const COUNT_ROUNDS: [usize; 3] = [16, 128, 1024];
 
 /// Most indexes of an intersection.
-const LEGS_MAX: usize = 4;
+const INPUTS_MAX: usize = 4;
 
 /// Candidate plan.
 struct Candidate {
@@ -212,7 +212,7 @@ fn intersection(
     sort: &Sort,
 ) -> Option<Plan> {
     let fields = |position: usize| collection.indexes[position].spec.fields.as_slice();
-    let mut legs: Vec<Leg> = Vec::new();
+    let mut inputs: Vec<IntersectionInput> = Vec::new();
     let (mut used, mut exact) = (0, true);
     let mut widest: Vec<&Candidate> = candidates.iter().collect();
     widest.sort_by_key(|candidate| std::cmp::Reverse(candidate.bounded));
@@ -222,22 +222,22 @@ fn intersection(
             continue;
         };
         // A second index on the same field would say nothing new.
-        let repeats = legs
+        let repeats = inputs
             .iter()
-            .flat_map(|leg| fields(leg.position))
+            .flat_map(|input| fields(input.position))
             .any(|used| fields(*position).iter().any(|field| field.path == used.path));
-        if !repeats && legs.len() < LEGS_MAX {
-            legs.push(Leg { position: *position, prefix: prefix.clone() });
+        if !repeats && inputs.len() < INPUTS_MAX {
+            inputs.push(IntersectionInput { position: *position, prefix: prefix.clone() });
             used += candidate.used;
             exact &= candidate.exact;
         }
     }
-    if legs.len() < 2 {
+    if inputs.len() < 2 {
         return None;
     }
     let sorted = sort.is_empty() || sort.id_direction() == Some(Direction::Forward);
     let exact = exact && used == conjuncts.len();
-    Some(Plan { access: Access::Intersection(legs), sorted, exact, residual: None })
+    Some(Plan { access: Access::Intersection(inputs), sorted, exact, residual: None })
 }
 
 /// Outcome of counting candidates' entries.

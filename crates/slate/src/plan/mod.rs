@@ -23,15 +23,15 @@ pub(crate) enum Access {
     Documents { ranges: Vec<Range>, direction: Direction },
     /// Entries of the index at this position of the collection.
     Index { position: usize, ranges: Vec<Range>, direction: Direction },
-    /// Documents that all legs have, in the order of `_id`.
-    Intersection(Vec<Leg>),
+    /// Documents that all inputs have, in the order of `_id`.
+    Intersection(Vec<IntersectionInput>),
     /// Documents of any part, each once.
     Union(Vec<Access>),
 }
 
 /// Entries of an index that begin with a prefix and differ in `_id` only.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Leg {
+pub(crate) struct IntersectionInput {
     /// Position of the index in the collection.
     pub(crate) position: usize,
     /// Encoded values of all of its fields.
@@ -80,8 +80,8 @@ impl Access {
                     "direction": if backward(direction) { "backward" } else { "forward" },
                 }
             }
-            Self::Intersection(legs) => {
-                let names = legs.iter().filter_map(|leg| collection.indexes.get(leg.position));
+            Self::Intersection(inputs) => {
+                let names = inputs.iter().filter_map(|input| collection.indexes.get(input.position));
                 let parts: Vec<Bson> = names
                     .map(|index| doc! { "stage": "IXSCAN", "indexName": &index.spec.name }.into())
                     .collect();

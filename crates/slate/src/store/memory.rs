@@ -42,7 +42,7 @@ impl Store for MemoryStore {
         true
     }
 
-    fn commits_at_once(&self) -> bool {
+    fn commits_without_blocking(&self) -> bool {
         true
     }
 

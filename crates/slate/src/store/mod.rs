@@ -35,7 +35,7 @@ pub trait Store: std::fmt::Debug + Send + Sync {
     fn is_in_memory(&self) -> bool;
 
     /// Returns true if commits do not wait for a disk.
-    fn commits_at_once(&self) -> bool;
+    fn commits_without_blocking(&self) -> bool;
 
     /// Begins a write transaction. The caller has at most one open at a time.
     fn begin(&self) -> Result<Box<dyn Writer + '_>>;

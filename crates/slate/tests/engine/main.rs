@@ -5,6 +5,7 @@ mod support;
 
 mod aggregations;
 mod builds;
+mod deadlines;
 mod filters;
 mod lookups;
 mod plans;

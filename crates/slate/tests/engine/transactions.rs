@@ -145,26 +145,26 @@ fn panic_in_a_job_is_rolled_back_and_strands_nobody() {
 }
 
 #[test]
-fn write_at_once_commits_alone_or_is_handed_back() {
+fn try_write_commits_inline_or_returns_the_job() {
     let engine = &Engine::in_memory();
     with_documents(engine, [doc! { "_id": 1 }]);
     let insert = |id: i32| {
         let job = move |transaction: &mut Transaction<'_>| transaction.insert("c", &raw(&doc! { "_id": id }));
-        engine.write_at_once(job).ok()
+        engine.try_write(job).ok()
     };
     assert!(matches!(insert(2), Some(Ok(Bson::Int32(2)))));
     assert!(matches!(insert(2), Some(Err(Error::DuplicateKey { .. }))));
     // Another transaction is being run.
     let other = engine.clone();
-    let handed_back = engine.write(move |_| Ok(other.write_at_once(|_| Ok(())).is_err()));
+    let handed_back = engine.write(move |_| Ok(other.try_write(|_| Ok(())).is_err()));
     assert!(handed_back.expect("a transaction"));
     // What fails or panics leaves no trace, and the next one is run.
-    let failed = engine.write_at_once(|transaction| {
+    let failed = engine.try_write(|transaction| {
         transaction.insert("c", &raw(&doc! { "_id": 3 }))?;
         transaction.create_collection("c")
     });
     assert!(matches!(failed, Ok(Err(Error::CollectionExists(_)))));
-    let panicked = engine.write_at_once(|transaction| -> slate::Result<()> {
+    let panicked = engine.try_write(|transaction| -> slate::Result<()> {
         transaction.insert("c", &raw(&doc! { "_id": 3 }))?;
         panic!("as the test wants")
     });

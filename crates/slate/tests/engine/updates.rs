@@ -55,6 +55,17 @@ fn operators_change_documents() {
 }
 
 #[test]
+fn current_date_is_that_of_the_update() {
+    on_every_store(|engine| {
+        with_documents(engine, [doc! { "_id": 1 }]);
+        let before = bson::DateTime::now();
+        update(engine, doc! {}, doc! { "$currentDate": { "at": true } }).expect("update");
+        let at = *only(engine).get_datetime("at").expect("a date");
+        assert!(before <= at && at <= bson::DateTime::now(), "{at}");
+    });
+}
+
+#[test]
 fn refused_updates_leave_no_trace() {
     on_every_store(|engine| {
         with_documents(engine, [doc! { "_id": 1, "a": "text", "b": 1 }, doc! { "_id": 2, "a": 1, "b": 1 }]);

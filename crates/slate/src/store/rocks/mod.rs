@@ -177,7 +177,7 @@ impl Store for RocksStore {
         self.published.read().is_complete()
     }
 
-    fn commits_at_once(&self) -> bool {
+    fn commits_without_blocking(&self) -> bool {
         false
     }
 

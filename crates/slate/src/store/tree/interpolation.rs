@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn evenly_spread_numbers_are_found_at_once() {
+    fn evenly_spread_numbers_need_one_probe() {
         for step in [2_u64, 7, 1 << 40] {
             let line = Interpolation::new(100, 100 + 127 * step, 128);
             for position in 0..128_u64 {
