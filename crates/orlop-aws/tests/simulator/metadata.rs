@@ -12,7 +12,7 @@ use tokio::{net::TcpListener, task::JoinHandle};
 
 /// Token that a container must send.
 pub(crate) const TOKEN: &str = "pod-identity-token";
-/// What no log, event or status may have.
+/// Secrets, which no log, event or status may have.
 pub(crate) const SECRET: &str = "hidden-secret-key";
 
 /// A running endpoint. It ends when it is dropped.
