@@ -131,8 +131,8 @@ mod tests {
             self.store.is_in_memory()
         }
 
-        fn commits_at_once(&self) -> bool {
-            self.store.commits_at_once()
+        fn commits_without_blocking(&self) -> bool {
+            self.store.commits_without_blocking()
         }
 
         fn begin(&self) -> Result<Box<dyn Writer + '_>> {
