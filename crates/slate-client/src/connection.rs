@@ -25,30 +25,30 @@ const QUEUE_MAX: usize = 4096;
 const COALESCE_BYTES: usize = 64 << 10;
 
 /// Responses to the requests of a call, or the reason why the connection broke.
-type Answer = Result<Vec<Response>, String>;
+type CallResult = Result<Vec<Response>, String>;
 
-/// A call that is to be sent: frames of one or more requests.
-struct Pending {
+/// A call that waits to be sent: frames of one or more requests.
+struct QueuedCall {
     frames: Vec<u8>,
-    waiting: Waiting,
+    call: InFlightCall,
 }
 
-/// A call whose responses are to come.
-struct Waiting {
+/// A call that is sent and awaits its responses.
+struct InFlightCall {
     requests: usize,
     responses: Vec<Response>,
-    answer: oneshot::Sender<Answer>,
+    result: oneshot::Sender<CallResult>,
 }
 
 /// A connection. It closes when it is dropped and what was sent is answered.
 #[derive(Debug, Clone)]
 pub(crate) struct Connection {
-    requests: mpsc::Sender<Pending>,
+    requests: mpsc::Sender<QueuedCall>,
 }
 
-impl std::fmt::Debug for Pending {
+impl std::fmt::Debug for QueuedCall {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("Pending")
+        formatter.write_str("QueuedCall")
     }
 }
 
@@ -87,34 +87,34 @@ impl Connection {
     }
 
     /// Sends the frames of `requests` requests and returns their responses.
-    pub(crate) async fn call(&self, frames: Vec<u8>, requests: usize) -> Answer {
-        let (answer, answered) = oneshot::channel();
+    pub(crate) async fn call(&self, frames: Vec<u8>, requests: usize) -> CallResult {
+        let (result, completed) = oneshot::channel();
         let closed = || "connection closed".to_owned();
-        let waiting = Waiting { requests, responses: Vec::with_capacity(requests), answer };
-        self.requests.send(Pending { frames, waiting }).await.map_err(|_| closed())?;
-        answered.await.map_err(|_| closed())?
+        let call = InFlightCall { requests, responses: Vec::with_capacity(requests), result };
+        self.requests.send(QueuedCall { frames, call }).await.map_err(|_| closed())?;
+        completed.await.map_err(|_| closed())?
     }
 }
 
-async fn run(stream: Box<dyn Stream>, mut requests: mpsc::Receiver<Pending>) {
+async fn run(stream: Box<dyn Stream>, mut requests: mpsc::Receiver<QueuedCall>) {
     let (mut reader, mut writer) = tokio::io::split(stream);
-    let (awaiting, mut awaited) = mpsc::unbounded_channel::<Waiting>();
-    // Calls that are sent and not answered.
-    let unanswered = &AtomicUsize::new(0);
+    let (written, mut written_calls) = mpsc::unbounded_channel::<InFlightCall>();
+    // Calls that were sent and have no response yet.
+    let in_flight_count = &AtomicUsize::new(0);
     let write = async move {
         let mut buffer = Vec::new();
         while let Some(pending) = requests.recv().await {
-            if unanswered.load(Ordering::Relaxed) > 0 {
+            if in_flight_count.load(Ordering::Relaxed) > 0 {
                 // Several use the connection: whoever is ready to call does so first, and is sent together with this.
                 tokio::task::yield_now().await;
             }
             buffer.clear();
             let mut next = Some(pending);
-            while let Some(Pending { frames, waiting }) = next.take() {
+            while let Some(QueuedCall { frames, call }) = next.take() {
                 buffer.extend_from_slice(&frames);
-                unanswered.fetch_add(1, Ordering::Relaxed);
+                in_flight_count.fetch_add(1, Ordering::Relaxed);
                 // The reader's half is gone only when the connection is.
-                if awaiting.send(waiting).is_err() {
+                if written.send(call).is_err() {
                     return;
                 }
                 if buffer.len() < COALESCE_BYTES {
@@ -130,24 +130,24 @@ async fn run(stream: Box<dyn Stream>, mut requests: mpsc::Receiver<Pending>) {
     };
     let read = async move {
         let mut buffer = bytes::BytesMut::with_capacity(16 << 10);
-        let mut waiting: VecDeque<Waiting> = VecDeque::new();
+        let mut in_flight: VecDeque<InFlightCall> = VecDeque::new();
         let reason = loop {
             match next_response(&mut buffer) {
                 Err(reason) => break reason,
                 Ok(Some(response)) => {
-                    if waiting.is_empty() {
-                        waiting.extend(std::iter::from_fn(|| awaited.try_recv().ok()));
+                    if in_flight.is_empty() {
+                        in_flight.extend(std::iter::from_fn(|| written_calls.try_recv().ok()));
                     }
-                    let Some(first) = waiting.front_mut() else {
+                    let Some(first) = in_flight.front_mut() else {
                         break "the server sent a response without a request".to_owned();
                     };
                     first.responses.push(response);
                     if first.responses.len() == first.requests
-                        && let Some(Waiting { responses, answer, .. }) = waiting.pop_front()
+                        && let Some(InFlightCall { responses, result, .. }) = in_flight.pop_front()
                     {
-                        unanswered.fetch_sub(1, Ordering::Relaxed);
-                        // The caller may have given up; its answer still takes its turn.
-                        let _ = answer.send(Ok(responses));
+                        in_flight_count.fetch_sub(1, Ordering::Relaxed);
+                        // The caller may have given up; its response is still consumed, in order.
+                        let _ = result.send(Ok(responses));
                     }
                 }
                 Ok(None) => match reader.read_buf(&mut buffer).await {
@@ -157,9 +157,9 @@ async fn run(stream: Box<dyn Stream>, mut requests: mpsc::Receiver<Pending>) {
                 },
             }
         };
-        waiting.extend(std::iter::from_fn(|| awaited.try_recv().ok()));
-        for Waiting { answer, .. } in waiting {
-            let _ = answer.send(Err(reason.clone()));
+        in_flight.extend(std::iter::from_fn(|| written_calls.try_recv().ok()));
+        for InFlightCall { result, .. } in in_flight {
+            let _ = result.send(Err(reason.clone()));
         }
     };
     tokio::pin!(write);

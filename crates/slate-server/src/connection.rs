@@ -16,7 +16,7 @@ const READ_BYTES: usize = 32 << 10;
 const RATE_MIN: u64 = 64 << 10;
 /// Bytes sent within one deadline.
 const SEND_BYTES: usize = 256 << 10;
-/// Largest message that is read without a share of the intake.
+/// Largest message that is read without a permit of the intake.
 const SMALL_MESSAGE: usize = 64 << 10;
 /// Largest message of a client that has not authenticated itself.
 pub(crate) const UNAUTHENTICATED_LEN_MAX: usize = 64 << 10;
@@ -60,14 +60,14 @@ pub(crate) struct Connection {
     pub(crate) buffer: BytesMut,
     /// Beginning of the message that is being read.
     message_began: Option<Instant>,
-    /// Share of the intake of the message that is being read or answered.
-    share: Option<OwnedSemaphorePermit>,
+    /// Permit of the intake of the message that is being read or answered.
+    permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Connection {
     pub(crate) fn new(stream: Stream, limits: Arc<Limits>, stop: watch::Receiver<bool>) -> Self {
         let buffer = BytesMut::with_capacity(READ_BYTES);
-        Self { stream, limits, stop, buffer, message_began: None, share: None }
+        Self { stream, limits, stop, buffer, message_began: None, permit: None }
     }
 
     /// Reads more of a message, whose length is given if it is known. Returns false if the connection has
@@ -75,7 +75,7 @@ impl Connection {
     pub(crate) async fn read_more(&mut self, message_len: Option<usize>) -> bool {
         if self.message_began.is_none() {
             // What came before has been answered.
-            self.share = None;
+            self.permit = None;
         }
         let deadline = if self.buffer.is_empty() {
             self.message_began = None;
@@ -86,11 +86,11 @@ impl Connection {
             began + self.limits.transfer_time(self.buffer.len())
         };
         if let Some(length) = message_len.filter(|length| *length > SMALL_MESSAGE)
-            && self.share.is_none()
+            && self.permit.is_none()
         {
-            let share = Arc::clone(&self.limits.intake).acquire_many_owned(kibibytes(length));
-            match tokio::time::timeout_at(deadline, share).await {
-                Ok(Ok(share)) => self.share = Some(share),
+            let permit = Arc::clone(&self.limits.intake).acquire_many_owned(kibibytes(length));
+            match tokio::time::timeout_at(deadline, permit).await {
+                Ok(Ok(permit)) => self.permit = Some(permit),
                 _ => return false,
             }
         }

@@ -10,7 +10,7 @@ use slate_client::{
 use slate_server::{Server, config::Config};
 
 /// Time within which what must happen happens.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 async fn start() -> Server {
     Server::start(Config::for_test()).await.expect("a server")
@@ -58,7 +58,7 @@ async fn pool_opens_no_more_connections_than_it_may() {
     }
     assert_eq!(server.open_connections(), 3);
     drop(client);
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let deadline = tokio::time::Instant::now() + TIMEOUT;
     while server.open_connections() > 0 {
         assert!(tokio::time::Instant::now() < deadline, "connections of a dropped client stay open");
         tokio::task::yield_now().await;
@@ -137,7 +137,7 @@ async fn client_connects_again_after_a_restart() {
     let mut config = Config::for_test();
     config.addr = address;
     let second = Server::start(config).await.expect("a server");
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let deadline = tokio::time::Instant::now() + TIMEOUT;
     let after = loop {
         match client.hello().await {
             Ok((after, _)) => break after,

@@ -12,7 +12,7 @@ use slate_client::{Client, Options};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_slate-server");
 /// Time within which a server must start or end.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A server in a process of its own.
 struct Process(Child);
@@ -26,7 +26,7 @@ impl Drop for Process {
 }
 
 fn wait_until(what: &str, probe: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !probe() {
         assert!(Instant::now() < deadline, "{what}");
         std::thread::sleep(Duration::from_millis(20));
@@ -42,7 +42,7 @@ fn free_address() -> SocketAddr {
 /// Asks for MongoDB's `ping`. Returns true if there is an answer.
 fn answers_mongo(address: SocketAddr) -> bool {
     let Ok(mut stream) = TcpStream::connect(address) else { return false };
-    stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("a time-out");
     let mut message = vec![0; 4];
     message.extend([1, 0, 0, 0, 0, 0, 0, 0, 0xdd, 7, 0, 0, 0, 0, 0, 0, 0]);
     doc! { "ping": 1, "$db": "admin" }.to_writer(&mut message).expect("BSON");

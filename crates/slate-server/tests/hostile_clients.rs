@@ -18,7 +18,7 @@ use slate_client::{
 use slate_server::{Server, config::Config};
 
 /// Time within which a server must have closed a connection that it closes after a second.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 async fn start(change: impl FnOnce(&mut Config)) -> (Server, Client) {
     let mut config = Config::for_test();
@@ -37,7 +37,7 @@ fn frame(request: &Request) -> Vec<u8> {
 
 fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).expect("connect");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("a time-out");
     stream
 }
 
@@ -76,7 +76,7 @@ fn is_alive(address: SocketAddr) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn frame_that_stalls_or_trickles_is_given_up() {
+async fn slow_frame_times_out() {
     let (server, _) = start(|_| {}).await;
     let address = server.address();
     tokio::task::spawn_blocking(move || {
@@ -87,7 +87,7 @@ async fn frame_that_stalls_or_trickles_is_given_up() {
         trickling.write_all(&[0, 1, 0, 0]).expect("write");
         let began = Instant::now();
         while trickling.write_all(&[0]).is_ok() {
-            assert!(began.elapsed() < PATIENCE, "a trickling frame is never given up");
+            assert!(began.elapsed() < TIMEOUT, "a trickling frame is never given up");
             std::thread::sleep(Duration::from_millis(50));
         }
         assert_eq!(read_to_end(&mut stalled), 0);
@@ -99,7 +99,7 @@ async fn frame_that_stalls_or_trickles_is_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn client_that_does_not_read_is_cut_off_and_delays_nobody() {
+async fn connection_with_unread_responses_times_out() {
     let (server, client) = start(|_| {}).await;
     client.create_collection("c", Vec::new()).await.expect("create");
     let text = "x".repeat(1 << 20);
@@ -118,13 +118,13 @@ async fn client_that_does_not_read_is_cut_off_and_delays_nobody() {
     let mut stream = greedy.await.expect("a client");
     let began = Instant::now();
     while server.open_connections() < 2 {
-        assert!(began.elapsed() < PATIENCE, "the slow client is not connected");
+        assert!(began.elapsed() < TIMEOUT, "the slow client is not connected");
         tokio::task::yield_now().await;
     }
     // Others are served meanwhile, until the slow one is cut off.
     while server.open_connections() > 1 {
         assert!(client.find_by_id("c", Bson::Int32(3)).await.expect("find").is_some());
-        assert!(began.elapsed() < PATIENCE, "the slow client is never cut off");
+        assert!(began.elapsed() < TIMEOUT, "the slow client is never cut off");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let taken = tokio::task::spawn_blocking(move || read_to_end(&mut stream)).await.expect("a client");
@@ -133,7 +133,7 @@ async fn client_that_does_not_read_is_cut_off_and_delays_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn strangers_may_only_send_little() {
+async fn unauthenticated_client_is_limited_to_small_frames() {
     let folder = tempfile::tempdir().expect("a folder");
     let token = folder.path().join("token");
     std::fs::write(&token, "secret").expect("write");
@@ -154,12 +154,12 @@ async fn strangers_may_only_send_little() {
         assert!(matches!(read_response(&mut stream), Response::Error { code: ErrorCode::NotFound, .. }));
     })
     .await
-    .expect("strangers");
+    .expect("unauthenticated clients");
     server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn large_requests_of_many_clients_take_turns() {
+async fn large_requests_share_a_memory_limit() {
     let (server, client) = start(|config| {
         config.transfer_timeout_s = 30;
         config.max_frame_bytes = 2 << 20;
@@ -170,7 +170,7 @@ async fn large_requests_of_many_clients_take_turns() {
     let address = server.address().to_string();
     let inserts: Vec<_> = (0..12)
         .map(|id| {
-            let client = Client::new(Options { timeout: PATIENCE, ..Options::new(address.as_str()) });
+            let client = Client::new(Options { timeout: TIMEOUT, ..Options::new(address.as_str()) });
             tokio::spawn(async move {
                 client.insert("c", &doc! { "_id": id, "text": "x".repeat(1_500_000) }).await
             })

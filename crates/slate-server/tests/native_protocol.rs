@@ -186,7 +186,7 @@ fn read_response(stream: &mut TcpStream) -> Response {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn small_write_that_waits_for_a_long_one_holds_up_no_other_connection() {
+async fn blocked_write_does_not_block_other_connections() {
     let (server, client) = start(|_| {}).await;
     client.create_collection("c", Vec::new()).await.expect("create");
     client.insert("c", &doc! { "_id": 1, "n": 0 }).await.expect("insert");
@@ -235,7 +235,7 @@ async fn small_write_that_waits_for_a_long_one_holds_up_no_other_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bad_frames_are_refused_without_allocation_or_harm() {
+async fn malformed_and_oversized_frames_are_rejected() {
     let (server, client) = start(|config| config.max_frame_bytes = 1 << 20).await;
     let address = server.address();
     tokio::task::spawn_blocking(move || {
@@ -298,7 +298,7 @@ async fn connections_are_limited_and_idle_ones_closed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn token_and_tls_guard_the_port() {
+async fn port_requires_tls_and_a_token() {
     let folder = tempfile::tempdir().expect("a folder");
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
     let (certificate, key, token) =
@@ -334,7 +334,7 @@ async fn token_and_tls_guard_the_port() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn shutdown_answers_what_was_sent_and_removes_the_ready_file() {
+async fn graceful_shutdown_drains_requests_and_removes_the_ready_file() {
     let folder = tempfile::tempdir().expect("a folder");
     let ready = folder.path().join("ready");
     let (server, client) = start(|config| config.ready_file.clone_from(&ready)).await;
@@ -361,7 +361,7 @@ async fn shutdown_answers_what_was_sent_and_removes_the_ready_file() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ready_file_of_a_killed_server_does_not_call_the_next_one_ready() {
+async fn stale_ready_file_is_removed_before_the_server_starts() {
     let folder = tempfile::tempdir().expect("a folder");
     let ready = folder.path().join("ready");
     std::fs::write(&ready, "127.0.0.1:1\n").expect("write");
@@ -380,7 +380,7 @@ async fn ready_file_of_a_killed_server_does_not_call_the_next_one_ready() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn expired_documents_go_by_themselves() {
+async fn ttl_index_expires_documents_in_the_background() {
     let (server, client) = start(|config| config.ttl_interval_s = 1).await;
     let ttl = IndexDefinition { expire_after_seconds: Some(3600), ..IndexDefinition::on("at") };
     client.create_collection("c", vec![ttl]).await.expect("create");

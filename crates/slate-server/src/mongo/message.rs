@@ -42,7 +42,7 @@ pub(super) struct Message {
     id: i32,
     legacy: bool,
     /// The client wants no answer.
-    pub(super) silent: bool,
+    pub(super) more_to_come: bool,
     pub(super) body: Document,
     /// Documents of a section of kind 1, with its name.
     pub(super) sequences: Vec<(String, Vec<RawDocumentBuf>)>,
@@ -91,7 +91,7 @@ impl Message {
             }
         }
         let body = body.ok_or_else(|| Error::invalid("a message without a body"))?;
-        Ok(Self { id, legacy: false, silent: flags & MORE_TO_COME != 0, body, sequences })
+        Ok(Self { id, legacy: false, more_to_come: flags & MORE_TO_COME != 0, body, sequences })
     }
 
     fn parse_query(id: i32, mut reader: Reader<'_>) -> Result<Self> {
@@ -102,7 +102,7 @@ impl Message {
         let database =
             name.strip_suffix(".$cmd").ok_or_else(|| Error::invalid("OP_QUERY is for commands only"))?;
         body.insert("$db", database);
-        Ok(Self { id, legacy: true, silent: false, body, sequences: Vec::new() })
+        Ok(Self { id, legacy: true, more_to_come: false, body, sequences: Vec::new() })
     }
 
     /// Returns the command's name: its first field.
@@ -149,7 +149,7 @@ impl Message {
         bytes
     }
 
-    pub(super) fn envelope(&self) -> (i32, bool) {
+    pub(super) fn reply_header(&self) -> (i32, bool) {
         (self.id, self.legacy)
     }
 }
@@ -220,7 +220,7 @@ mod tests {
         let length = (sequence.len() as i32 + 4).to_le_bytes();
         let sections = [&[1][..], &length, &sequence, &[0], &body].concat();
         let mut message = Message::parse(&encode(MORE_TO_COME, &sections)).expect("a message");
-        assert!(message.silent && message.command() == "insert");
+        assert!(message.more_to_come && message.command() == "insert");
         assert_eq!(message.take_documents("documents").expect("documents").len(), 1);
         assert!(message.take_documents("deletes").is_err());
         assert!(Message::parse(&encode(1 << 5, &sections)).is_err(), "an unknown required flag");

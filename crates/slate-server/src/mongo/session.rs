@@ -36,15 +36,15 @@ impl Session {
     /// Runs a message and returns the bytes of its answer, if one is wanted.
     pub(super) fn run(&mut self, message: Message) -> Option<Vec<u8>> {
         let began = Instant::now();
-        let (id, legacy) = message.envelope();
-        let silent = message.silent;
+        let (id, legacy) = message.reply_header();
+        let more_to_come = message.more_to_come;
         let name = commands::metric_name(message.command());
         let reply = self.dispatch(message);
         let outcome = if reply.is_ok() { "ok" } else { "error" };
         let labels = RequestLabels { protocol: "mongo", request: name, outcome };
         self.context.metrics.requests.get_or_create(&labels).inc();
         self.context.metrics.seconds.observe(began.elapsed().as_secs_f64());
-        if silent {
+        if more_to_come {
             return None;
         }
         let body = match reply {

@@ -35,7 +35,7 @@ fn python(script: &str) -> Command {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pymongo_does_its_work() {
+async fn pymongo_runs_unmodified() {
     let server = start(None).await;
     let mut command = python("documents.py");
     command.arg(url(&server, ""));
@@ -56,7 +56,7 @@ async fn pymongo_authenticates_with_scram() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn node_driver_does_its_work() {
+async fn node_driver_runs_unmodified() {
     let folder = tempfile::tempdir().expect("a folder");
     let token = folder.path().join("token");
     std::fs::write(&token, "secret").expect("write");
