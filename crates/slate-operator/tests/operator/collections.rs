@@ -82,7 +82,7 @@ async fn collections_follow_their_server_spec_and_restarts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn failed_index_builds_are_reported_and_not_repeated_at_once() {
+async fn failed_index_builds_are_reported_and_back_off() {
     let database = database().await;
     let cluster = Cluster::start(&[("acme/main-db", database.address().to_string())]).await;
     cluster.create_server("main-db", json!({ "store": "memory" })).await;
@@ -152,7 +152,7 @@ async fn example_ends_with_a_ready_server_and_two_indexed_collections() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn server_that_does_not_answer_holds_up_no_other() {
+async fn unresponsive_server_does_not_block_other_reconciliations() {
     // Accepts connections and never answers, once it has been ready.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = silent.local_addr().expect("an address").to_string();

@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::cluster::{Cluster, eventually, operator_client, options, run_operator};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn second_operator_takes_over_when_the_first_is_gone() {
+async fn standby_acquires_an_expired_lease() {
     let cluster = Cluster::start(&[]).await;
     let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), "slate-system");
     let holder = async || {
@@ -36,7 +36,7 @@ async fn second_operator_takes_over_when_the_first_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn operator_that_stops_releases_its_lease() {
+async fn stopped_operator_releases_its_lease() {
     let cluster = Cluster::start(&[]).await;
     let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), "slate-system");
     let spec = async || leases.get_opt("slate-operator").await.expect("get").and_then(|lease| lease.spec);

@@ -62,7 +62,7 @@ async fn memory_server_gets_deployment_and_service_and_becomes_ready() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rocks_server_gets_a_volume_and_never_two_pods() {
+async fn rocks_server_gets_a_volume_and_the_recreate_strategy() {
     let cluster = Cluster::start(&[]).await;
     let spec = json!({ "store": "rocks", "storage": { "size": "2Gi", "storageClassName": "fast" },
                        "security": { "token": true, "tls": true } });
@@ -121,7 +121,7 @@ async fn rocks_server_gets_a_volume_and_never_two_pods() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn memory_becomes_rocks_and_a_refused_object_is_an_error_that_says_so() {
+async fn store_changes_from_memory_to_rocks_and_rejected_objects_set_phase_error() {
     let cluster = Cluster::start(&[]).await;
     cluster.create_server("main-db", json!({ "store": "memory" })).await;
     let deployments = cluster.api::<Deployment>();
@@ -157,7 +157,7 @@ async fn memory_becomes_rocks_and_a_refused_object_is_an_error_that_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn objects_are_owned_hardened_and_closed_to_the_network() {
+async fn objects_have_owner_references_and_restricted_security_contexts() {
     let cluster = Cluster::start(&[]).await;
     let spec = json!({ "store": "rocks", "storage": { "deletionPolicy": "Retain" },
                        "security": { "token": true, "tls": true } });
