@@ -36,7 +36,7 @@ impl Cluster {
         let server = orlop_test::Server::with_controllers(&controllers).await.expect("an API server");
         let client = server.client();
         for text in manifests::all().split("\n---\n") {
-            create(&client, &serde_saphyr::from_str(text).expect("YAML")).await;
+            apply_strictly(&client, &serde_saphyr::from_str(text).expect("YAML")).await;
         }
         let acme: Namespace =
             serde_json::from_value(json!({ "metadata": { "name": "acme" } })).expect("a namespace");
@@ -119,8 +119,8 @@ pub(crate) fn run_operator(
     tokio::spawn(async move { run.await.expect("the operator") })
 }
 
-/// Creates an object of any kind.
-async fn create(client: &Client, object: &serde_json::Value) {
+/// Applies an object with strict validation: unknown and duplicate fields are errors.
+pub(crate) async fn apply_strictly(client: &Client, object: &serde_json::Value) {
     let text =
         |path: &str| object.pointer(path).and_then(|value| value.as_str()).unwrap_or_default().to_owned();
     let (api_version, kind) = (text("/apiVersion"), text("/kind"));
@@ -130,8 +130,9 @@ async fn create(client: &Client, object: &serde_json::Value) {
         Some(_) => Api::namespaced_with(client.clone(), &text("/metadata/namespace"), &resource),
         None => Api::all_with(client.clone(), &resource),
     };
-    let object = serde_json::from_value(object.clone()).expect("an object");
-    api.create(&PostParams::default(), &object).await.expect("create");
+    let parameters = PatchParams::apply("lint").validation_strict();
+    let applied = api.patch(&text("/metadata/name"), &parameters, &Patch::Apply(object)).await;
+    assert!(applied.is_ok(), "{kind}: {:?}", applied.err());
 }
 
 /// Polls until there is a value, for at most a minute.

@@ -5,7 +5,7 @@ use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
-    Api, Client,
+    Api,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::json;
@@ -14,7 +14,7 @@ use slate_operator::{
     manifests,
 };
 
-use crate::cluster::{Cluster, operator_client};
+use crate::cluster::{Cluster, apply_strictly, operator_client};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn schema_refuses_unknown_stores_and_foreign_servers() {
@@ -78,22 +78,6 @@ async fn operator_is_forbidden_what_it_does_not_need() {
     let servers: Api<Server> = Api::namespaced(client, "acme");
     let edit = json!({ "spec": { "store": "rocks" } });
     refused(servers.patch("main-db", &PatchParams::default(), &Patch::Merge(&edit)).await.map(drop));
-}
-
-/// Applies an object with strict validation: unknown and duplicate fields are errors.
-async fn apply_strictly(client: &Client, object: &serde_json::Value) {
-    let text =
-        |path: &str| object.pointer(path).and_then(|value| value.as_str()).unwrap_or_default().to_owned();
-    let (api_version, kind) = (text("/apiVersion"), text("/kind"));
-    let (group, version) = api_version.rsplit_once('/').unwrap_or(("", &api_version));
-    let resource = kube::api::ApiResource::from_gvk(&kube::api::GroupVersionKind::gvk(group, version, &kind));
-    let api: Api<kube::api::DynamicObject> = match object.pointer("/metadata/namespace") {
-        Some(_) => Api::namespaced_with(client.clone(), &text("/metadata/namespace"), &resource),
-        None => Api::all_with(client.clone(), &resource),
-    };
-    let parameters = PatchParams::apply("lint").validation_strict();
-    let applied = api.patch(&text("/metadata/name"), &parameters, &Patch::Apply(object)).await;
-    assert!(applied.is_ok(), "{kind}: {:?}", applied.err());
 }
 
 #[tokio::test(flavor = "multi_thread")]
