@@ -47,7 +47,8 @@ impl Limits {
     }
 }
 
-fn kibibytes(length: usize) -> u32 {
+/// Returns a length as permits of a semaphore, which have 32 bits.
+pub(crate) fn kibibytes(length: usize) -> u32 {
     u32::try_from(length.div_ceil(1024)).unwrap_or(u32::MAX)
 }
 

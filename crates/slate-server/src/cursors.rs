@@ -1,7 +1,8 @@
 //! Open cursors: the rest of large results, shared by all connections.
 //!
 //! A result whose rest is small is buffered. A larger one is produced by a thread that holds its
-//! snapshot and stays one batch ahead, so a cursor costs bounded memory however large its result.
+//! snapshot and stays one batch ahead, so a cursor costs bounded memory however large its result. The rest of an
+//! aggregation is always buffered; all cursors together have a limit.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -12,11 +13,16 @@ use std::{
 use bson::RawDocumentBuf;
 use parking_lot::Mutex;
 use slate::{Engine, Error, Query, Result};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::connection::kibibytes;
 
 /// Most open cursors.
 const CURSORS_MAX: usize = 256;
 /// Largest rest that is buffered without a thread, in bytes.
 const BUFFERED_BYTES_MAX: usize = 2 << 20;
+/// Most bytes that all cursors buffer.
+const TOTAL_BYTES_MAX: usize = 512 << 20;
 /// Documents of a batch if the client leaves it to us.
 const BATCH_DOCUMENTS: usize = 1000;
 /// Largest batch in bytes.
@@ -33,9 +39,11 @@ pub(crate) struct FirstBatch {
     pub(crate) cursor: i64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Cursors {
     open: Mutex<HashMap<i64, Open>>,
+    /// KiB that cursors may still buffer.
+    memory: Arc<Semaphore>,
 }
 
 #[derive(Debug)]
@@ -47,11 +55,21 @@ struct Open {
 
 #[derive(Debug)]
 enum Rest {
-    Buffered(VecDeque<RawDocumentBuf>),
+    Buffered { buffer: VecDeque<RawDocumentBuf>, _permit: OwnedSemaphorePermit },
     Streamed { batches: mpsc::Receiver<Result<Batch>>, buffer: VecDeque<RawDocumentBuf> },
 }
 
+impl Default for Cursors {
+    fn default() -> Self {
+        Self::with_memory(TOTAL_BYTES_MAX)
+    }
+}
+
 impl Cursors {
+    fn with_memory(bytes: usize) -> Self {
+        Self { open: Mutex::default(), memory: Arc::new(Semaphore::new(kibibytes(bytes) as usize)) }
+    }
+
     /// Runs a query and returns its first batch.
     pub(crate) fn open(
         &self,
@@ -81,7 +99,7 @@ impl Cursors {
             Ok(finished)
         })?;
         if finished {
-            let cursor = if rest.is_empty() { 0 } else { self.register(namespace, Rest::Buffered(rest))? };
+            let cursor = if rest.is_empty() { 0 } else { self.register(namespace, self.buffered(rest)?)? };
             return Ok(FirstBatch { documents: first, cursor });
         }
         // Nothing has been answered yet, so a new snapshot is as good.
@@ -105,8 +123,19 @@ impl Cursors {
             return Ok(FirstBatch { documents, cursor: 0 });
         }
         let rest = documents.split_off(size);
-        let cursor = self.register(namespace, Rest::Buffered(rest.into()))?;
+        let cursor = self.register(namespace, self.buffered(rest.into())?)?;
         Ok(FirstBatch { documents, cursor })
+    }
+
+    fn buffered(&self, buffer: VecDeque<RawDocumentBuf>) -> Result<Rest> {
+        let bytes = buffer.iter().map(|document| document.as_bytes().len()).sum();
+        let permit = Arc::clone(&self.memory).try_acquire_many_owned(kibibytes(bytes));
+        let permit = permit.map_err(|_| {
+            Error::TooLarge(format!(
+                "open cursors hold at most {TOTAL_BYTES_MAX} bytes; read them to their end, or ask for larger batches"
+            ))
+        })?;
+        Ok(Rest::Buffered { buffer, _permit: permit })
     }
 
     /// Opens a cursor without handing out any documents. Returns it.
@@ -167,7 +196,7 @@ impl Rest {
         let mut bytes = 0;
         loop {
             let buffer = match self {
-                Self::Buffered(buffer) | Self::Streamed { buffer, .. } => buffer,
+                Self::Buffered { buffer, .. } | Self::Streamed { buffer, .. } => buffer,
             };
             while let Some(document) = buffer.front() {
                 let length = document.as_bytes().len();
@@ -178,7 +207,7 @@ impl Rest {
                 batch.extend(buffer.pop_front());
             }
             match self {
-                Self::Buffered(_) => return Ok((batch, true)),
+                Self::Buffered { .. } => return Ok((batch, true)),
                 Self::Streamed { batches, buffer } => match batches.recv() {
                     Ok(next) => buffer.extend(next?),
                     Err(mpsc::RecvError) => return Ok((batch, true)),
@@ -224,5 +253,27 @@ fn project(query: &Query, document: &bson::raw::RawDocument) -> RawDocumentBuf {
     match &query.projection {
         Some(projection) => projection.apply(document),
         None => document.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::rawdoc;
+
+    use super::*;
+
+    #[test]
+    fn buffered_rests_share_a_memory_limit_until_they_are_read_or_closed() {
+        let cursors = Cursors::with_memory(64 << 10);
+        let documents = || (0..41).map(|_| rawdoc! { "text": "x".repeat(1000) }).collect::<Batch>();
+        let open = || cursors.open_buffered("db.c", documents(), 1).map(|first| first.cursor);
+        let first = open().expect("a cursor");
+        assert!(matches!(open(), Err(Error::TooLarge(_))));
+        assert_eq!(cursors.len(), 1);
+        assert!(cursors.close(first));
+        let second = open().expect("a cursor");
+        let (_, rest, done) = cursors.next(second, 1000).expect("documents").expect("a cursor");
+        assert!(done && rest.len() == 40);
+        open().expect("what is read to its end holds nothing");
     }
 }
