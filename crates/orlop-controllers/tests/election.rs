@@ -14,7 +14,7 @@ use std::{
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
-use orlop_controllers::runtime::{LeaderElection, Manager};
+use orlop_controllers::runtime::{LeaderElection, Manager, candidate_name};
 use orlop_test::Server;
 use support::{eventually, failing};
 use tokio::sync::oneshot;
@@ -130,4 +130,27 @@ async fn leader_that_cannot_renew_stops_before_another_starts() {
     second.send(()).unwrap();
     wait_for(&running, "first").await;
     first.send(()).unwrap();
+}
+
+/// Processes of two pods have the same id.
+#[tokio::test]
+async fn candidates_on_one_host_with_one_process_id_are_told_apart() {
+    let server = Server::with_controllers(&[]).await.unwrap();
+    let (client, running) = (server.client(), Running::default());
+    let (one, other) = (candidate_name(), candidate_name());
+    assert_ne!(one, other);
+    let first = start(client.clone(), &one, &running);
+    wait_for(&running, &one).await;
+    let acquired = lease(&client).await.renew_time.unwrap().0;
+    // Mark asserts that it does not run beside the first.
+    let second = start(client.clone(), &other, &running);
+    eventually("renewals", || async {
+        let spec = lease(&client).await;
+        (spec.renew_time.unwrap().0 > acquired).then_some(())
+    })
+    .await;
+    assert_eq!(*running.lock().unwrap(), [one]);
+    first.send(()).unwrap();
+    wait_for(&running, &other).await;
+    second.send(()).unwrap();
 }

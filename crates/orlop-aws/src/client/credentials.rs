@@ -11,7 +11,7 @@ use std::{
 
 use orlop_api::time::Time;
 use serde_json::{Value, json};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::{
     error::{Failure, Result},
@@ -115,11 +115,13 @@ pub(crate) struct Chain {
     environment: Environment,
     transport: Arc<Transport>,
     cache: Mutex<HashMap<Option<String>, Credentials>>,
+    /// Locks of those that ask, one for each role.
+    turns: Mutex<HashMap<Option<String>, Arc<Mutex<()>>>>,
 }
 
 impl Chain {
     pub(crate) fn new(environment: Environment, transport: Arc<Transport>) -> Self {
-        Self { environment, transport, cache: Mutex::default() }
+        Self { environment, transport, cache: Mutex::default(), turns: Mutex::default() }
     }
 
     /// Returns the cached credentials of a role, or of the process itself.
@@ -130,6 +132,12 @@ impl Chain {
 
     pub(crate) async fn cache(&self, role: Option<&str>, credentials: &Credentials) {
         self.cache.lock().await.insert(role.map(str::to_owned), credentials.clone());
+    }
+
+    /// Waits for the right to ask for credentials of a role. Whoever had it before may have cached them.
+    pub(crate) async fn turn(&self, role: Option<&str>) -> OwnedMutexGuard<()> {
+        let turn = self.turns.lock().await.entry(role.map(str::to_owned)).or_default().clone();
+        turn.lock_owned().await
     }
 
     /// Walks the chain.

@@ -340,28 +340,29 @@ impl Session {
         Ok(answer.header(desired).map(str::to_owned))
     }
 
-    async fn credentials(&self) -> Result<Credentials> {
+    /// Returns the credentials of a role, or of the process itself. Of several callers one asks for them.
+    async fn credentials(&self, role: Option<&str>) -> Result<Credentials> {
         let chain = &self.client.chain;
-        if let Some(cached) = chain.cached(self.role.as_deref()).await {
+        if let Some(cached) = chain.cached(role).await {
             return Ok(cached);
         }
-        let base = match chain.cached(None).await {
-            Some(cached) => cached,
-            None => {
-                let found = match chain.find().await? {
-                    Found::Credentials(credentials) => credentials,
-                    Found::Call(call) => self.call_sts(call).await?,
-                };
-                chain.cache(None, &found).await;
-                found
+        let _turn = chain.turn(role).await;
+        if let Some(cached) = chain.cached(role).await {
+            return Ok(cached);
+        }
+        let found = match role {
+            Some(role) => {
+                let parameters = json!({"RoleArn": role, "RoleSessionName": "orlop-aws"});
+                let signer = Some(Box::pin(self.credentials(None)).await?);
+                self.call_sts(StsCall { operation: "AssumeRole", parameters, signer }).await?
             }
+            None => match chain.find().await? {
+                Found::Credentials(credentials) => credentials,
+                Found::Call(call) => self.call_sts(call).await?,
+            },
         };
-        let Some(role) = &self.role else { return Ok(base) };
-        let parameters = json!({"RoleArn": role, "RoleSessionName": "orlop-aws"});
-        let call = StsCall { operation: "AssumeRole", parameters, signer: Some(base) };
-        let assumed = self.call_sts(call).await?;
-        chain.cache(Some(role), &assumed).await;
-        Ok(assumed)
+        chain.cache(role, &found).await;
+        Ok(found)
     }
 
     async fn call_sts(&self, call: StsCall) -> Result<Credentials> {
@@ -376,7 +377,7 @@ impl Session {
 
     /// Sends a signed request. A read that fails for AWS' own reasons is tried twice; the rest is for the next pass.
     async fn send(&self, call: Call<'_>) -> Result<Answer> {
-        let credentials = self.credentials().await?;
+        let credentials = self.credentials(self.role.as_deref()).await?;
         let first = self.send_as(&call, Some(&credentials)).await;
         let read = ["Get", "List", "Describe", "Head"].iter().any(|verb| call.operation.starts_with(verb));
         match first {
