@@ -173,7 +173,7 @@ impl Plan {
             }
         }
         let budget = max_unavailable.saturating_sub(unavailable);
-        self.delete.extend(candidates.into_iter().take(budget).map(Arc::clone));
+        self.delete.extend(candidates.into_iter().take(budget).cloned());
     }
 
     /// Creates pods beside those of an old revision within the limit. The old ones go when the new ones are available, and
@@ -196,7 +196,7 @@ impl Plan {
             }
         }
         let surplus = available.saturating_sub(desired);
-        self.delete.extend(misplaced.into_iter().take(surplus).map(Arc::clone));
+        self.delete.extend(misplaced.into_iter().take(surplus).cloned());
         let budget = max_surge.saturating_sub(surging);
         self.create.extend(candidates.into_iter().take(budget).map(str::to_owned));
     }
