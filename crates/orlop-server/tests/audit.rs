@@ -113,6 +113,27 @@ async fn metadata_level_tells_who_did_what_and_no_bodies() {
 }
 
 #[tokio::test]
+async fn issued_tokens_are_known_by_their_ids() {
+    let server = at_level("Metadata").await;
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "builder"}});
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    call(&server.chain, "POST", accounts, Some(&account)).await;
+    let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+    let path = format!("{accounts}/builder/token");
+    let (_, issued) = call(&server.chain, "POST", &path, Some(&request)).await;
+    let token = issued["status"]["token"].as_str().unwrap().to_owned();
+    let use_of_it = Request::get(PODS).header("authorization", format!("Bearer {token}"));
+    let use_of_it = use_of_it.body(Full::<Bytes>::default()).unwrap();
+    assert_eq!(server.chain.answer(use_of_it, None).await.status(), 403);
+    let events = server.wait_for(3).await;
+    let [_, issue, used] = events.as_slice() else { panic!("{events:?}") };
+    let id = &issue["annotations"]["authentication.kubernetes.io/issued-credential-id"];
+    assert!(id.as_str().is_some_and(|id| id.starts_with("JTI=")), "{issue}");
+    assert_eq!(used["user"]["extra"]["authentication.kubernetes.io/credential-id"], json!([id]));
+    assert!(!std::fs::read_to_string(&server.log).unwrap().contains(&token), "never the token itself");
+}
+
+#[tokio::test]
 async fn request_and_response_levels_record_objects() {
     let request = at_level("Request").await;
     call(&request.chain, "POST", PODS, Some(&config_map())).await;

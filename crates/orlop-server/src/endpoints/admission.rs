@@ -99,19 +99,26 @@ pub(super) async fn delete(request: &Request, old: &Value) -> Result<(), Status>
     Ok(())
 }
 
-/// Runs both passes of a subresource that is an object of its own and is never stored, such as a binding. Returns the
-/// object.
-pub(super) async fn create_virtual(request: &Request, mut object: Value) -> Result<Value, Status> {
-    let subresource = request.attributes.subresource_name();
-    let gvk = request.kind.subresource(subresource).map_or(&request.kind.gvk, |subresource| &subresource.gvk);
-    let call = Call::new(request, Operation::Create, gvk, &object);
-    if is_handled(request, Phase::Mutating, Operation::Create) {
-        call.mutate(&mut object, None).await?;
+/// Runs the mutating pass of a subresource that is an object of its own and is never stored, such as a binding.
+pub(super) async fn mutate_virtual(request: &Request, object: &mut Value) -> Result<(), Status> {
+    if !is_handled(request, Phase::Mutating, Operation::Create) {
+        return Ok(());
     }
-    if is_handled(request, Phase::Validating, Operation::Create) {
-        call.validate(Some(&object), None).await?;
+    Call::new(request, Operation::Create, virtual_kind(request), object).mutate(object, None).await
+}
+
+/// Runs the validating pass of a subresource that is never stored, once it is complete.
+pub(super) async fn validate_virtual(request: &Request, object: &Value) -> Result<(), Status> {
+    if !is_handled(request, Phase::Validating, Operation::Create) {
+        return Ok(());
     }
-    Ok(object)
+    Call::new(request, Operation::Create, virtual_kind(request), object).validate(Some(object), None).await
+}
+
+/// Returns the kind of a subresource's objects.
+fn virtual_kind(request: &Request) -> &GroupVersionKind {
+    let subresource = request.kind.subresource(request.attributes.subresource_name());
+    subresource.map_or(&request.kind.gvk, |subresource| &subresource.gvk)
 }
 
 /// Runs both passes of a connection, such as exec. The object is its options.
@@ -120,8 +127,7 @@ pub(super) async fn connect(request: &Request) -> Result<(), Status> {
     if !handled(Phase::Mutating) && !handled(Phase::Validating) {
         return Ok(());
     }
-    let subresource = request.attributes.subresource_name();
-    let gvk = request.kind.subresource(subresource).map_or(&request.kind.gvk, |subresource| &subresource.gvk);
+    let gvk = virtual_kind(request);
     let options = connect_options(request, gvk);
     let call = Call::new(request, Operation::Connect, gvk, &options);
     // A change of the options would have to change the request, which is on its way to a node as it is.

@@ -4,7 +4,7 @@ use orlop_api::user::UserInfo;
 use serde_json::{Value, json};
 
 use super::{
-    GROUP, MAPS, call_as, config_map, policy, server,
+    GROUP, MAPS, call_as, config_map, policy, rules, server,
     support::{call, create},
     try_create, validate,
 };
@@ -328,4 +328,29 @@ async fn equivalent_versions_are_converted() {
             .unwrap()
             .starts_with("horizontalpodautoscalers.autoscaling \"h60\" is forbidden")
     );
+}
+
+#[tokio::test]
+async fn policy_for_tokens_sees_what_will_be_in_them() {
+    let chain = server().await;
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "builder"}});
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    create(&chain, accounts, &account).await;
+    let expression = "size(object.spec.audiences) > 0 && !('vault' in object.spec.audiences) && \
+                      object.spec.expirationSeconds <= 3600 && object.metadata.name == 'builder'";
+    let spec = json!({
+        "matchConstraints": {"resourceRules": rules(&["CREATE"], &["serviceaccounts/token"])},
+        "validations": [{"expression": expression, "message": "no such token"}],
+    });
+    validate(&chain, spec, json!({})).await;
+    let ask = async |spec: Value| {
+        let object = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});
+        let (code, answer) = call(&chain, "POST", &format!("{accounts}/builder/token"), Some(&object)).await;
+        (code, answer["message"].as_str().unwrap_or_default().to_owned())
+    };
+    assert_eq!(ask(json!({})).await, (201, String::new()), "audiences and expiration have defaults");
+    for refused in [json!({"audiences": ["vault"]}), json!({"expirationSeconds": 7200})] {
+        let (code, message) = ask(refused).await;
+        assert!(code == 422 && message.ends_with("denied request: no such token"), "{message}");
+    }
 }

@@ -26,12 +26,13 @@ const VIOLATES: &str = "Cannot evict pod as it would violate the pod's disruptio
 pub(super) async fn evict(request: &Request) -> Result<Response<Body>, Status> {
     let options = WriteOptions::of(&request.query, "CreateOptions")?;
     let kind = GroupVersionKind::new("policy", "v1", "Eviction");
-    let eviction = decoder::decode_as(request, &request.body, &kind, options.field_validation)?;
+    let mut eviction = decoder::decode_as(request, &request.body, &kind, options.field_validation)?;
+    admission::mutate_virtual(request, &mut eviction).await?;
     let named = object_meta::text(object_meta::of(&eviction), "name");
     if named != request.attributes.name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
-    let eviction = admission::create_virtual(request, eviction).await?;
+    admission::validate_virtual(request, &eviction).await?;
     let delete_options = eviction.get("deleteOptions").cloned().unwrap_or_else(|| json!({}));
     let dry_run = options.dry_run || delete_options.get("dryRun").is_some_and(|dry_run| !dry_run.is_null());
     let attributes = &request.attributes;

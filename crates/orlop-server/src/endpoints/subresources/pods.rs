@@ -21,8 +21,8 @@ use crate::{
 pub(super) async fn bind(request: &Request) -> Result<Response<Body>, Status> {
     let options = WriteOptions::of(&request.query, "CreateOptions")?;
     let kind = GroupVersionKind::new("", "v1", "Binding");
-    let binding = decoder::decode_as(request, &request.body, &kind, options.field_validation)?;
-    let binding = admission::create_virtual(request, binding).await?;
+    let mut binding = decoder::decode_as(request, &request.body, &kind, options.field_validation)?;
+    admission::mutate_virtual(request, &mut binding).await?;
     let node = binding.pointer("/target/name").and_then(Value::as_str).unwrap_or_default().to_owned();
     if object_meta::text(object_meta::of(&binding), "name") != request.attributes.name {
         return Err(Status::bad_request("name in URL does not match name in Binding object"));
@@ -31,6 +31,7 @@ pub(super) async fn bind(request: &Request) -> Result<Response<Body>, Status> {
     if !errors.is_empty() {
         return Err(Status::plain(field_error::aggregate(&errors)));
     }
+    admission::validate_virtual(request, &binding).await?;
     let copied = |field: &str| object_meta::of(&binding).get(field).and_then(Value::as_object).cloned();
     let (annotations, labels) = (copied("annotations"), copied("labels"));
     let _bound = update::change(request, options.dry_run, |old| {

@@ -28,8 +28,8 @@ pub(super) async fn create(request: &Request) -> Result<Response<Body>, Status> 
     let kind = GroupVersionKind::new("authentication.k8s.io", "v1", "TokenRequest");
     let mut token_request = decoder::decode_as(request, &request.body, &kind, options.field_validation)?;
     let attributes = &request.attributes;
+    admission::mutate_virtual(request, &mut token_request).await?;
     check_account(&token_request, attributes)?;
-    token_request = admission::create_virtual(request, token_request).await?;
     let account =
         request.cluster.objects.object(&request.kind, &attributes.namespace, &attributes.name).await?;
     let uid = object_meta::text(object_meta::of(&account), "uid").to_owned();
@@ -47,7 +47,6 @@ pub(super) async fn create(request: &Request) -> Result<Response<Body>, Status> 
     if let Some(error) = error {
         return Err(Status::invalid(&kind.group_kind(), "", &[error]));
     }
-    let bound = bound_to(request, &token_request).await?;
     let issuer = request.cluster.issuer();
     let mut audiences: Vec<String> = token_request
         .pointer("/spec/audiences")
@@ -59,6 +58,15 @@ pub(super) async fn create(request: &Request) -> Result<Response<Body>, Status> 
     if audiences.is_empty() {
         audiences.extend_from_slice(request.cluster.audiences());
     }
+    let issued = now().unix_seconds;
+    // A policy about tokens sees what will be in them.
+    token_request["metadata"] = json!({
+        "name": attributes.name, "namespace": attributes.namespace, "uid": uid, "creationTimestamp": Time::from_unix(issued).to_string(),
+    });
+    token_request["spec"]["audiences"] = json!(audiences);
+    token_request["spec"]["expirationSeconds"] = seconds.into();
+    admission::validate_virtual(request, &token_request).await?;
+    let bound = bound_to(request, &token_request).await?;
     if let Some(maximum) = issuer.max_expiration_seconds().filter(|maximum| seconds > *maximum) {
         request
             .warnings
@@ -69,7 +77,7 @@ pub(super) async fn create(request: &Request) -> Result<Response<Body>, Status> 
     let is_for_api = audiences.iter().all(|audience| request.cluster.audiences().contains(audience));
     let is_pod = bound.as_ref().is_some_and(|bound| bound.claim == "pod");
     let extended = issuer.extended_expiration_seconds(seconds).filter(|_| is_pod && is_for_api);
-    let (issued, expires) = (now().unix_seconds, now().unix_seconds + seconds);
+    let expires = issued + seconds;
     let mut private = json!({
         "namespace": attributes.namespace,
         "serviceaccount": {"name": attributes.name, "uid": uid},
@@ -83,18 +91,19 @@ pub(super) async fn create(request: &Request) -> Result<Response<Body>, Status> 
     if extended.is_some() {
         private["warnafter"] = (issued + seconds).into();
     }
+    let id = new_uid();
     let claims = json!({
         "iss": issuer.name(), "sub": format!("system:serviceaccount:{}:{}", attributes.namespace, attributes.name),
         "aud": audiences, "iat": issued, "nbf": issued, "exp": issued + extended.unwrap_or(seconds),
-        "jti": new_uid(), "kubernetes.io": private,
+        "jti": id, "kubernetes.io": private,
     });
     let token = issuer
         .sign(&claims)
         .map_err(|error| Status::internal(&format!("failed to generate token: {error}")))?;
-    token_request["metadata"] = json!({
-        "name": attributes.name, "namespace": attributes.namespace, "uid": uid, "creationTimestamp": Time::from_unix(issued).to_string(),
-    });
-    token_request["spec"]["audiences"] = json!(audiences);
+    if let Some(audit) = &request.audit {
+        // Tells whose requests are made with this token: users of tokens have it in their extra fields.
+        audit.annotate("authentication.kubernetes.io/issued-credential-id", format!("JTI={id}"));
+    }
     token_request["spec"]["expirationSeconds"] = seconds.into();
     token_request["status"] =
         json!({"token": token, "expirationTimestamp": Time::from_unix(expires).to_string()});
