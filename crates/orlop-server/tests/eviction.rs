@@ -103,3 +103,74 @@ async fn eviction_with_two_budgets_fails_and_with_none_succeeds() {
     assert_eq!(evict(&chain, "a", "").await.0, 201);
     assert_eq!(evict(&chain, "a", "").await.0, 404);
 }
+
+#[tokio::test]
+async fn pod_that_becomes_ready_meanwhile_needs_its_budget() {
+    let (chain, _store) = server().await;
+    let numbers = json!({"observedGeneration": 1, "disruptionsAllowed": 0, "currentHealthy": 1,
+        "desiredHealthy": 1, "expectedPods": 2});
+    budget(&chain, "web", &numbers).await;
+    let ready = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+    for round in 0..60 {
+        let name = format!("p{round}");
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": "web"}},
+            "spec": {"containers": [{"name": "c", "image": "i"}], "terminationGracePeriodSeconds": 0}});
+        create(&chain, PODS, &pod).await;
+        if round % 2 == 0 {
+            let unready = json!({"status": {"phase": "Running"}});
+            call(&chain, "PATCH", &format!("{PODS}/{name}/status"), Some(&unready)).await;
+        }
+        let path = format!("{PODS}/{name}/status");
+        let becomes_ready = async {
+            for _ in 0..round / 3 {
+                tokio::task::yield_now().await;
+            }
+            call(&chain, "PATCH", &path, Some(&ready)).await.0
+        };
+        let (evicted, changed) = tokio::join!(evict(&chain, &name, ""), becomes_ready);
+        match (evicted.0, changed) {
+            (201, 404) => {}
+            (429, 200) => assert_eq!(get(&chain, &format!("{PODS}/{name}")).await.0, 200),
+            both => panic!("{round}: {both:?} {}", evicted.1),
+        }
+    }
+}
+
+#[tokio::test]
+async fn resource_version_of_the_caller_is_not_replaced() {
+    let (chain, _store) = server().await;
+    create(
+        &chain,
+        PODS,
+        &json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"},
+        "spec": {"containers": [{"name": "c", "image": "i"}]}}),
+    )
+    .await;
+    let evict = async |options: Value| {
+        let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "a"},
+            "deleteOptions": options});
+        call(&chain, "POST", &format!("{PODS}/a/eviction"), Some(&eviction)).await
+    };
+    assert_eq!(evict(json!({"preconditions": {"resourceVersion": "1"}})).await.0, 409);
+    let (code, refused) = evict(json!({"ignoreStoreReadErrorWithClusterBreakingPotential": true})).await;
+    let field = "deleteOptions.ignoreStoreReadErrorWithClusterBreakingPotential";
+    assert_eq!((code, &refused["details"]["causes"][0]["field"]), (422, &json!(field)), "{refused}");
+    assert_eq!(get(&chain, &format!("{PODS}/a")).await.0, 200);
+}
+
+#[tokio::test]
+async fn unusable_budget_is_named_as_the_cause() {
+    let (chain, _store) = server().await;
+    pod(&chain, "a", true).await;
+    budget(&chain, "web", &json!({"observedGeneration": 1, "disruptionsAllowed": 1})).await;
+    let many: Value = (0..2001)
+        .map(|at| (format!("p{at}"), json!("2026-01-01T00:00:00Z")))
+        .collect::<serde_json::Map<_, _>>()
+        .into();
+    let change = json!({"status": {"disruptedPods": many}});
+    assert_eq!(call(&chain, "PATCH", &format!("{BUDGETS}/web/status"), Some(&change)).await.0, 200);
+    let (code, refused) = evict(&chain, "a", "").await;
+    let why = "The disruption budget web does not allow evicting pods currently: too many pending evictions not confirmed \
+               by PDB controller";
+    assert_eq!((code, &refused["details"]["causes"][0]["message"]), (403, &json!(why)), "{refused}");
+}
