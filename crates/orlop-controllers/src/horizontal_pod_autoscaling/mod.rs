@@ -30,6 +30,7 @@ use k8s_openapi::{
 use orlop_client::{
     Api, Client, ResourceExt,
     api::{ListParams, PostParams},
+    core::PartialObjectMeta,
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -68,6 +69,8 @@ struct Controller {
     autoscalers: Arc<Informer<HorizontalPodAutoscaler>>,
     recorder: Arc<Recorder>,
     histories: Mutex<HashMap<Key, History>>,
+    /// Label selectors of the targets, as they were last read.
+    selectors: Mutex<HashMap<Key, String>>,
 }
 
 async fn run(context: Context) {
@@ -78,6 +81,7 @@ async fn run(context: Context) {
         autoscalers: autoscalers.clone(),
         recorder: context.recorder(COMPONENT, EventForm::Counted),
         histories: Mutex::default(),
+        selectors: Mutex::default(),
     });
     let queue = context.work_queue::<Key>();
     let of_autoscalers = queue.clone();
@@ -117,6 +121,7 @@ impl Controller {
     async fn reconcile(&self, key: &Key) -> orlop_client::Result<Action> {
         let Some(autoscaler) = self.autoscalers.get(key) else {
             self.histories.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+            self.selectors.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
             return Ok(Action::Done);
         };
         let mut changed = HorizontalPodAutoscaler::clone(&autoscaler);
@@ -241,6 +246,16 @@ impl Controller {
             let text = "the HPA target's scale is missing a selector".to_owned();
             return Err(Undecided { condition: ("InvalidSelector", text), message });
         }
+        if let Some(other) = self.rival(key, selector).await {
+            let mut both = [key, &other].map(|key| format!("{{{} {}}}", key.name, key.namespace));
+            both.sort_unstable();
+            let message = format!(
+                "pods by selector {selector} are controlled by more than one HPA (e.g. [{}])",
+                both.join(" ")
+            );
+            self.recorder.warning(autoscaler, "AmbiguousSelector", message.clone());
+            return Err(Undecided { condition: ("AmbiguousSelector", message.clone()), message });
+        }
         let rules = Rules::of(autoscaler.spec.behavior.as_ref());
         let mut proposals = Vec::new();
         for metric in autoscaler.spec.metrics.iter().flatten() {
@@ -271,6 +286,26 @@ impl Controller {
             false => "All metrics below target".to_owned(),
         };
         Ok((decision.replicas, reason))
+    }
+
+    /// Returns another autoscaler whose target has some of the same pods: each would undo what the other does.
+    async fn rival(&self, key: &Key, selector: &str) -> Option<Key> {
+        let others: Vec<(Key, String)> = {
+            let mut selectors = self.selectors.lock().unwrap_or_else(PoisonError::into_inner);
+            selectors.insert(key.clone(), selector.to_owned());
+            let others =
+                selectors.iter().filter(|(other, _)| other.namespace == key.namespace && *other != key);
+            others.map(|(other, selector)| (other.clone(), selector.clone())).collect()
+        };
+        let pods: Api<PartialObjectMeta<Pod>> = Api::namespaced(self.client.clone(), &key.namespace);
+        for (other, of_other) in others {
+            let of_both = ListParams::default().labels(&format!("{selector},{of_other}")).limit(1);
+            // If the list fails, so do the metrics.
+            if pods.list(&of_both).await.is_ok_and(|found| !found.items.is_empty()) {
+                return Some(other);
+            }
+        }
+        None
     }
 
     /// Uses the history of an autoscaler, which begins with the first evaluation.

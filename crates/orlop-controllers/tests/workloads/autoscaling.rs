@@ -86,6 +86,36 @@ async fn autoscaler_that_cannot_decide_says_why() {
 }
 
 #[tokio::test]
+async fn autoscalers_of_the_same_pods_do_nothing() {
+    let cluster = Cluster::new().await;
+    cluster.create::<Deployment>(deployment("web", 2)).await;
+    cluster
+        .wait::<Deployment>("web", |web| web.status.as_ref().and_then(|status| status.replicas) == Some(2))
+        .await;
+    for name in ["one", "two"] {
+        let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+        let autoscaler = json!({"metadata": {"name": name}, "spec": {"minReplicas": 1, "maxReplicas": 4,
+            "scaleTargetRef": target, "metrics": [{"type": "Resource", "resource": {"name": "cpu",
+                "target": {"type": "Utilization", "averageUtilization": 50}}}]}});
+        cluster.create::<HorizontalPodAutoscaler>(autoscaler).await;
+        let reason = if name == "one" { "FailedGetResourceMetric" } else { "AmbiguousSelector" };
+        let autoscaler = cluster
+            .wait::<HorizontalPodAutoscaler>(name, |autoscaler| {
+                let status = autoscaler.status.as_ref();
+                let conditions = status.and_then(|status| status.conditions.as_ref()).into_iter().flatten();
+                conditions.clone().any(|condition| condition.reason.as_deref() == Some(reason))
+            })
+            .await;
+        assert_eq!(autoscaler.status.unwrap().current_replicas, Some(2));
+    }
+    let message = cluster.event("two", "AmbiguousSelector").await;
+    assert_eq!(
+        message,
+        "pods by selector app=web are controlled by more than one HPA (e.g. [{one default} {two default}])"
+    );
+}
+
+#[tokio::test]
 async fn quota_status_follows_usage() {
     let cluster = Cluster::new().await;
     let hard = json!({"pods": "10", "requests.cpu": "4", "count/deployments.apps": "5", "configmaps": "9"});
