@@ -73,8 +73,9 @@ impl Attributes {
     }
 
     fn of_resource(method: &Method, path: &str, query: &Query) -> Option<Self> {
-        let (segments, starts) = segments(path);
-        let segments: Vec<&str> = segments.iter().map(|segment| &**segment).collect();
+        let decoded: Vec<Cow<'_, str>> =
+            segments(path).map(|(_, segment)| percent_decoded(segment)).collect();
+        let segments: Vec<&str> = decoded.iter().map(|segment| &**segment).collect();
         let (group, version, mut rest) = match segments.as_slice() {
             ["api", version, rest @ ..] => ("", *version, rest),
             ["apis", group, version, rest @ ..] => (*group, *version, rest),
@@ -116,9 +117,9 @@ impl Attributes {
             if let ([subresource, tail @ ..], false) = (tail, legacy_proxy) {
                 attributes.subresource = Some(Subresource::from(*subresource));
                 // The backend of a proxy decodes its path itself.
-                let start = starts.get(segments.len() - tail.len()).copied().unwrap_or(path.len());
-                let encoded = path[start..].split('/').filter(|segment| !segment.is_empty());
-                attributes.rest = encoded.collect::<Vec<_>>().join("/");
+                let first = self::segments(path).nth(segments.len() - tail.len());
+                let encoded = first.map_or("", |(start, _)| &path[start..]).split('/');
+                attributes.rest = encoded.filter(|segment| !segment.is_empty()).collect::<Vec<_>>().join("/");
             }
         }
         if attributes.name.is_empty() {
@@ -178,29 +179,32 @@ impl Attributes {
     }
 }
 
-/// Returns the segments of a path, decoded, and where each starts. An escaped slash separates segments too, as in
+/// Returns the segments of a path with their positions, still encoded. An escaped slash separates segments too, as in
 /// Kubernetes: an extension API server that decodes the path before it splits it must not find a subresource in what was
 /// authorized as a name.
-fn segments(path: &str) -> (Vec<Cow<'_, str>>, Vec<usize>) {
-    let (mut segments, mut starts) = (Vec::new(), Vec::new());
-    let (bytes, mut start, mut at) = (path.as_bytes(), 0, 0);
-    while at <= bytes.len() {
-        let width = match &bytes[at..] {
-            [] | [b'/', ..] => 1,
-            [b'%', b'2', b'f' | b'F', ..] => 3,
-            _ => {
-                at += 1;
-                continue;
-            }
-        };
-        if at > start {
-            segments.push(percent_decoded(&path[start..at]));
-            starts.push(start);
+fn segments(path: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut end = 0;
+    std::iter::from_fn(move || {
+        let bytes = path.as_bytes();
+        let start = end + separators(&bytes[end..]);
+        end = start;
+        while end < bytes.len() && separators(&bytes[end..]) == 0 {
+            end += 1;
         }
-        at += width;
-        start = at;
+        (end > start).then(|| (start, &path[start..end]))
+    })
+}
+
+/// Returns the length of the slashes that a path begins with, escaped or not.
+fn separators(path: &[u8]) -> usize {
+    let mut length = 0;
+    loop {
+        length += match &path[length..] {
+            [b'/', ..] => 1,
+            [b'%', b'2', b'f' | b'F', ..] => 3,
+            _ => return length,
+        };
     }
-    (segments, starts)
 }
 
 /// Decodes a path segment; leaves it as it is if an escape is malformed.
