@@ -4,6 +4,7 @@ use std::{borrow::Cow, fmt, sync::Arc};
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
+use futures_util::future::{BoxFuture, Either, FutureExt, Ready, ready};
 use orlop_api::{
     field_error::aggregate,
     group_version::GroupResource,
@@ -82,11 +83,24 @@ pub struct PathRule {
     pub paths: Vec<String>,
 }
 
+/// A decision of an authorizer: made already by rules in memory, or later by a webhook.
+pub type Authorizing<'a> = Either<Ready<Evaluation>, BoxFuture<'a, Evaluation>>;
+
+/// Returns a decision that is made.
+pub fn decided<'a>(evaluation: impl Into<Evaluation>) -> Authorizing<'a> {
+    Either::Left(ready(evaluation.into()))
+}
+
+/// Returns a decision that has to be waited for.
+pub fn deciding<'a>(evaluation: impl Future<Output = Evaluation> + Send + 'a) -> Authorizing<'a> {
+    Either::Right(evaluation.boxed())
+}
+
 /// Authorizes requests.
 #[async_trait]
 pub trait Authorizer: fmt::Debug + Send + Sync {
     /// Decides about a request.
-    async fn authorize(&self, attributes: &Attributes) -> Evaluation;
+    fn authorize<'a>(&'a self, attributes: &'a Attributes) -> Authorizing<'a>;
 
     /// Returns the rules for a user in a namespace.
     async fn rules(&self, user: &UserInfo, namespace: &str) -> Rules;
@@ -120,9 +134,9 @@ impl UnionAuthorizer {
         if attributes.user.is_master() {
             return Decision::Allow(Cow::Borrowed("")).into();
         }
-        let authorizers = self.0.load_full();
+        let authorizers = self.0.load();
         let (mut reasons, mut errors) = (Vec::new(), Vec::new());
-        for authorizer in &*authorizers {
+        for authorizer in authorizers.iter() {
             let evaluation = authorizer.authorize(attributes).await;
             errors.extend(evaluation.errors);
             match evaluation.decision {
@@ -155,8 +169,8 @@ pub struct AlwaysAllow;
 
 #[async_trait]
 impl Authorizer for AlwaysAllow {
-    async fn authorize(&self, _attributes: &Attributes) -> Evaluation {
-        Decision::Allow(Cow::Borrowed("")).into()
+    fn authorize<'a>(&'a self, _attributes: &'a Attributes) -> Authorizing<'a> {
+        decided(Decision::Allow(Cow::Borrowed("")))
     }
 
     async fn rules(&self, _user: &UserInfo, _namespace: &str) -> Rules {
@@ -180,8 +194,8 @@ pub struct AlwaysDeny;
 
 #[async_trait]
 impl Authorizer for AlwaysDeny {
-    async fn authorize(&self, _attributes: &Attributes) -> Evaluation {
-        Decision::NoOpinion(Cow::Borrowed("Everything is forbidden.")).into()
+    fn authorize<'a>(&'a self, _attributes: &'a Attributes) -> Authorizing<'a> {
+        decided(Decision::NoOpinion(Cow::Borrowed("Everything is forbidden.")))
     }
 
     async fn rules(&self, _user: &UserInfo, _namespace: &str) -> Rules {
@@ -221,8 +235,8 @@ mod tests {
 
     #[async_trait]
     impl Authorizer for Fixed {
-        async fn authorize(&self, _attributes: &Attributes) -> Evaluation {
-            self.0.clone().into()
+        fn authorize<'a>(&'a self, _attributes: &'a Attributes) -> Authorizing<'a> {
+            decided(self.0.clone())
         }
 
         async fn rules(&self, _user: &UserInfo, _namespace: &str) -> Rules {

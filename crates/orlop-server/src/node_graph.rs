@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use orlop_api::{status::Status, user::UserInfo};
 use orlop_auth::{
     Authorizer, Decision, Evaluation,
-    authorizer::Rules,
+    authorizer::{Authorizing, Rules, decided, deciding},
     node::{Graph, NodeRules, Ruling, Target, node_name},
 };
 use orlop_store::Revision;
@@ -92,10 +92,8 @@ impl NodeAuthorizer {
     }
 }
 
-#[async_trait]
-impl Authorizer for NodeAuthorizer {
-    async fn authorize(&self, attributes: &Attributes) -> Evaluation {
-        let Some(node) = node_name(&attributes.user) else { return Decision::NoOpinion("".into()).into() };
+impl NodeAuthorizer {
+    async fn evaluate(&self, node: &str, attributes: &Attributes) -> Evaluation {
         if node.is_empty() {
             let reason = format!("unknown node for user {:?}", attributes.user.name);
             return Decision::NoOpinion(reason.into()).into();
@@ -118,6 +116,16 @@ impl Authorizer for NodeAuthorizer {
             Err(status) => {
                 Evaluation { decision: Decision::NoOpinion("".into()), errors: vec![status.message] }
             }
+        }
+    }
+}
+
+#[async_trait]
+impl Authorizer for NodeAuthorizer {
+    fn authorize<'a>(&'a self, attributes: &'a Attributes) -> Authorizing<'a> {
+        match node_name(&attributes.user) {
+            Some(node) => deciding(self.evaluate(node, attributes)),
+            None => decided(Decision::NoOpinion("".into())),
         }
     }
 

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use orlop_api::{status::Status, user::UserInfo};
 use orlop_auth::{
     Authorizer, Decision, Evaluation,
-    authorizer::Rules,
+    authorizer::{Authorizing, Rules, decided, deciding},
     rbac::{Change, GROUP, Index, IndexWriter, Target},
 };
 use orlop_store::Revision;
@@ -127,17 +127,22 @@ pub(crate) struct RbacAuthorizer(pub(crate) Arc<Policy>);
 
 #[async_trait]
 impl Authorizer for RbacAuthorizer {
-    async fn authorize(&self, attributes: &Attributes) -> Evaluation {
-        if !self.0.loaded.initialized() && is_probe(attributes) {
-            return Decision::Allow("the server is starting".into()).into();
+    fn authorize<'a>(&'a self, attributes: &'a Attributes) -> Authorizing<'a> {
+        if self.0.loaded.initialized() {
+            return decided(self.0.index.load().authorize(attributes));
         }
-        match self.0.index().await {
-            Ok(index) => index.authorize(attributes).into(),
-            Err(status) => Evaluation {
-                decision: Decision::NoOpinion("".into()),
-                errors: vec![format!("RBAC: roles and bindings are not loaded: {}", status.message)],
-            },
+        if is_probe(attributes) {
+            return decided(Decision::Allow("the server is starting".into()));
         }
+        deciding(async {
+            match self.0.index().await {
+                Ok(index) => index.authorize(attributes).into(),
+                Err(status) => Evaluation {
+                    decision: Decision::NoOpinion("".into()),
+                    errors: vec![format!("RBAC: roles and bindings are not loaded: {}", status.message)],
+                },
+            }
+        })
     }
 
     async fn rules(&self, user: &UserInfo, namespace: &str) -> Rules {

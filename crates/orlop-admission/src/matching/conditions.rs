@@ -171,7 +171,11 @@ mod tests {
 
     use async_trait::async_trait;
     use orlop_api::user::UserInfo;
-    use orlop_auth::{Authorizer, Decision, Evaluation, authorizer::Rules, request::Attributes};
+    use orlop_auth::{
+        Authorizer, Decision,
+        authorizer::{Authorizing, Rules, decided},
+        request::Attributes,
+    };
     use serde_json::json;
 
     use super::*;
@@ -182,13 +186,13 @@ mod tests {
 
     #[async_trait]
     impl Authorizer for PodReader {
-        async fn authorize(&self, attributes: &Attributes) -> Evaluation {
+        fn authorize<'a>(&'a self, attributes: &'a Attributes) -> Authorizing<'a> {
             let is_read = attributes.verb.as_str() == "get" && attributes.resource == "pods";
             let decision = match is_read || attributes.user.name.ends_with(":robot") {
                 true => Decision::Allow(Cow::Borrowed("")),
                 false => Decision::NoOpinion(Cow::Borrowed("no")),
             };
-            decision.into()
+            decided(decision)
         }
 
         async fn rules(&self, _user: &UserInfo, _namespace: &str) -> Rules {

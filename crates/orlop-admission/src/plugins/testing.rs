@@ -14,8 +14,8 @@ use orlop_api::{
     warnings::Warnings,
 };
 use orlop_auth::{
-    Authorizer, Decision, Evaluation, UnionAuthorizer,
-    authorizer::Rules,
+    Authorizer, Decision, UnionAuthorizer,
+    authorizer::{Authorizing, Rules, decided},
     request::{Attributes, Subresource},
 };
 use serde_json::{Value, json};
@@ -91,10 +91,11 @@ impl Grants {
 
 #[async_trait]
 impl Authorizer for Grants {
-    async fn authorize(&self, attributes: &Attributes) -> Evaluation {
+    fn authorize<'a>(&'a self, attributes: &'a Attributes) -> Authorizing<'a> {
         let asked = (attributes.verb.to_string(), attributes.name.clone());
         let is_granted = self.0.contains(&asked);
-        if is_granted { Decision::Allow("".into()).into() } else { Decision::NoOpinion("".into()).into() }
+        let decision = if is_granted { Decision::Allow } else { Decision::NoOpinion };
+        decided(decision("".into()))
     }
 
     async fn rules(&self, _user: &UserInfo, _namespace: &str) -> Rules {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use futures_util::{FutureExt, future::Either};
 use orlop_api::user::UserInfo;
 use prometheus_client::{
     metrics::{counter::Counter, family::Family},
@@ -10,7 +11,7 @@ use prometheus_client::{
 };
 
 use crate::{
-    authorizer::{Authorizer, Decision, Evaluation, Rules},
+    authorizer::{Authorizer, Authorizing, Decision, Evaluation, Rules, decided, deciding},
     request::Attributes,
 };
 
@@ -48,10 +49,8 @@ struct Counted {
     denied: Counter,
 }
 
-#[async_trait]
-impl Authorizer for Counted {
-    async fn authorize(&self, attributes: &Attributes) -> Evaluation {
-        let evaluation = self.authorizer.authorize(attributes).await;
+impl Counted {
+    fn count(&self, evaluation: Evaluation) -> Evaluation {
         match &evaluation.decision {
             Decision::Allow(_) => drop(self.allowed.inc()),
             Decision::Deny(_) => drop(self.denied.inc()),
@@ -59,6 +58,16 @@ impl Authorizer for Counted {
             Decision::NoOpinion(_) => {}
         }
         evaluation
+    }
+}
+
+#[async_trait]
+impl Authorizer for Counted {
+    fn authorize<'a>(&'a self, attributes: &'a Attributes) -> Authorizing<'a> {
+        match self.authorizer.authorize(attributes) {
+            Either::Left(made) => decided(self.count(made.into_inner())),
+            Either::Right(made) => deciding(made.map(|made| self.count(made))),
+        }
     }
 
     async fn rules(&self, user: &UserInfo, namespace: &str) -> Rules {

@@ -17,7 +17,7 @@ use super::{
     review::{self, ReviewStatus},
 };
 use crate::{
-    authorizer::{Authorizer, Decision, Evaluation, Rules},
+    authorizer::{Authorizer, Authorizing, Decision, Evaluation, Rules, deciding},
     request::Attributes,
     webhook::{Backoff, WebhookClient, WebhookError},
 };
@@ -78,9 +78,8 @@ impl WebhookAuthorizer {
     }
 }
 
-#[async_trait]
-impl Authorizer for WebhookAuthorizer {
-    async fn authorize(&self, attributes: &Attributes) -> Evaluation {
+impl WebhookAuthorizer {
+    async fn evaluate(&self, attributes: &Attributes) -> Evaluation {
         let spec = review::spec(attributes);
         match self.conditions.evaluate(&spec) {
             Match::All => {}
@@ -116,6 +115,13 @@ impl Authorizer for WebhookAuthorizer {
             (false, true) => Decision::Allow(reason).into(),
             (false, false) => Decision::NoOpinion(reason).into(),
         }
+    }
+}
+
+#[async_trait]
+impl Authorizer for WebhookAuthorizer {
+    fn authorize<'a>(&'a self, attributes: &'a Attributes) -> Authorizing<'a> {
+        deciding(self.evaluate(attributes))
     }
 
     async fn rules(&self, _user: &UserInfo, _namespace: &str) -> Rules {
