@@ -13,19 +13,27 @@ use std::{
 use orlop_api::{field_error::aggregate, go_text::quote, user::UserInfo};
 use serde_json::Value;
 
-use super::{Binding, GROUP, PolicyRule, RoleRef, Subject, objects::SERVICE_ACCOUNT};
+use super::{
+    Binding, GROUP, PolicyRule, RoleRef, Subject,
+    objects::SERVICE_ACCOUNT,
+    rule_set::{RuleSet, Screen},
+};
 use crate::{
     authorizer::{Decision, PathRule, ResourceRule, Rules},
     request::Attributes,
 };
 
+/// A decision looks up a dozen keys: the standard library's hash is most of that.
+type Map<T> =
+    imbl::GenericHashMap<Box<str>, T, foldhash::quality::RandomState, imbl::shared_ptr::DefaultSharedPtr>;
+
 /// A snapshot of all roles and bindings.
 #[derive(Clone, Debug, Default)]
 pub struct Index {
     /// Rules by [`object_key`].
-    roles: imbl::HashMap<Box<str>, Arc<[PolicyRule]>>,
+    roles: Map<Arc<RuleSet>>,
     /// Bindings by [`subject_key`], in order of their names.
-    bindings: imbl::HashMap<Box<str>, Arc<[Arc<Binding>]>>,
+    bindings: Map<Arc<[Arc<Binding>]>>,
 }
 
 /// A role that a binding names and that does not exist.
@@ -42,9 +50,10 @@ impl Index {
     /// Decides about a request. RBAC never denies: another authorizer may allow what no rule does.
     pub fn authorize(&self, attributes: &Attributes) -> Decision {
         let mut missing = Vec::new();
+        let screen = Screen::of_request(attributes);
         let namespace = if attributes.is_resource_request { attributes.namespace.as_str() } else { "" };
         let allowed = self.visit(&attributes.user, namespace, |binding, rules| match rules {
-            Ok(rules) if rules.iter().any(|rule| rule.allows(attributes)) => ControlFlow::Break(binding),
+            Ok(rules) if rules.allow(attributes, screen) => ControlFlow::Break(binding),
             Ok(_) => ControlFlow::Continue(()),
             Err(error) => {
                 missing.push(error);
@@ -72,7 +81,7 @@ impl Index {
             // A binding may apply by several subjects.
             if seen.insert(Arc::as_ptr(binding)) {
                 match rules {
-                    Ok(rules) => applying.push((binding, rules.to_vec())),
+                    Ok(rules) => applying.push((binding, rules.rules().to_vec())),
                     Err(error) => missing.push(error),
                 }
             }
@@ -109,7 +118,7 @@ impl Index {
 
     /// Returns the rules of a role that a binding in a namespace grants; the namespace is empty for a
     /// ClusterRoleBinding.
-    pub fn rules_of(&self, role: &RoleRef, namespace: &str) -> Result<&Arc<[PolicyRule]>, MissingRole> {
+    pub fn rules_of(&self, role: &RoleRef, namespace: &str) -> Result<&Arc<RuleSet>, MissingRole> {
         self.rules_by(&mut String::new(), role, namespace)
     }
 
@@ -119,7 +128,7 @@ impl Index {
         key: &mut String,
         role: &RoleRef,
         namespace: &str,
-    ) -> Result<&Arc<[PolicyRule]>, MissingRole> {
+    ) -> Result<&Arc<RuleSet>, MissingRole> {
         let (resource, namespace) = match &*role.kind {
             "ClusterRole" => ("clusterrole", ""),
             "Role" => ("role", namespace),
@@ -135,7 +144,7 @@ impl Index {
         &'a self,
         user: &UserInfo,
         namespace: &str,
-        mut visitor: impl FnMut(&'a Arc<Binding>, Result<&'a [PolicyRule], MissingRole>) -> ControlFlow<T>,
+        mut visitor: impl FnMut(&'a Arc<Binding>, Result<&'a RuleSet, MissingRole>) -> ControlFlow<T>,
     ) -> Option<T> {
         let (mut key, mut role_key) = (String::with_capacity(64), String::with_capacity(64));
         let scopes = [Some(""), Some(namespace).filter(|namespace| !namespace.is_empty())];
@@ -224,7 +233,7 @@ pub struct IndexWriter {
     /// Present bindings by [`object_key`]: a changed binding is removed from its old subjects.
     present: HashMap<Box<str>, Arc<Binding>>,
     /// Distinct lists of rules, and the number of roles that share each.
-    rules: HashMap<Arc<[PolicyRule]>, usize>,
+    rules: HashMap<Arc<RuleSet>, usize>,
 }
 
 impl IndexWriter {
@@ -263,8 +272,9 @@ impl IndexWriter {
     }
 
     /// Returns the shared copy of a list of rules.
-    fn share(&mut self, rules: Vec<PolicyRule>) -> Arc<[PolicyRule]> {
-        let shared = match self.rules.get_key_value(rules.as_slice()) {
+    fn share(&mut self, rules: Vec<PolicyRule>) -> Arc<RuleSet> {
+        let rules = RuleSet::new(rules);
+        let shared = match self.rules.get_key_value(&rules) {
             Some((shared, _)) => shared.clone(),
             None => rules.into(),
         };
@@ -273,7 +283,7 @@ impl IndexWriter {
     }
 
     /// Forgets a list of rules with the last role that has it.
-    fn release(&mut self, rules: &Arc<[PolicyRule]>) {
+    fn release(&mut self, rules: &Arc<RuleSet>) {
         if let Some(count) = self.rules.get_mut(rules) {
             *count -= 1;
             if *count == 0 {
@@ -330,6 +340,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::request::Subresource;
 
     /// All objects, searched from first to last: Kubernetes' algorithm in its plainest form.
     #[derive(Default)]
@@ -366,9 +377,16 @@ mod tests {
                             let values = rule[field].as_array().into_iter().flatten();
                             values.into_iter().any(|value| value == "*" || value == wanted)
                         };
+                        let subresource = attributes.subresource_name();
+                        let is_matched = match subresource {
+                            "" => has("resources", &attributes.resource),
+                            _ => [attributes.resource.as_str(), "*"]
+                                .iter()
+                                .any(|resource| has("resources", &format!("{resource}/{subresource}"))),
+                        };
                         has("verbs", attributes.verb.as_str())
                             && has("apiGroups", &attributes.group)
-                            && has("resources", &attributes.resource)
+                            && is_matched
                     })
             })
         }
@@ -384,7 +402,8 @@ mod tests {
 
     fn role() -> impl Strategy<Value = Value> {
         let word = |words: &'static [&'static str]| proptest::sample::subsequence(words, 0..=2);
-        let rule = (word(&["get", "list", "*"]), word(&["", "apps", "*"]), word(&["pods", "secrets", "*"]));
+        let resources = word(&["pods", "secrets", "*", "pods/log", "*/log"]);
+        let rule = (word(&["get", "list", "*"]), word(&["", "apps", "*"]), resources);
         proptest::collection::vec(rule, 0..3).prop_map(|rules| {
             let rules = rules.into_iter();
             let rules = rules
@@ -431,15 +450,20 @@ mod tests {
         let mut requests = Vec::new();
         for user in users.map(Arc::new) {
             for namespace in ["", "m", "n", "o"] {
-                for (verb, group, resource) in
-                    [("get", "", "pods"), ("list", "apps", "secrets"), ("watch", "", "pods")]
-                {
+                for (verb, group, resource, subresource) in [
+                    ("get", "", "pods", None),
+                    ("list", "apps", "secrets", None),
+                    ("watch", "", "pods", None),
+                    ("get", "", "pods", Some("log")),
+                    ("get", "", "secrets", Some("log")),
+                ] {
                     requests.push(Attributes {
                         user: user.clone(),
                         verb: verb.into(),
                         is_resource_request: true,
                         group: group.into(),
                         resource: resource.into(),
+                        subresource: subresource.map(Subresource::from),
                         namespace: namespace.into(),
                         ..Attributes::default()
                     });

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::request::Attributes;
 
 /// Matches every verb, group, resource or URL.
-const ALL: &str = "*";
+pub(super) const ALL: &str = "*";
 
 /// A rule of a role: verbs on resources, or on URLs that are not resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
