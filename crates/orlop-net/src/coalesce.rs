@@ -44,6 +44,8 @@ struct Inner<S> {
     barrier: Option<Arc<dyn WriteBarrier>>,
     /// Resolves once the barrier lets bytes pass that were buffered before.
     closed: Option<Closed>,
+    /// True if the connection has given way since it last had to pass the barrier.
+    has_given_way: bool,
 }
 
 struct Closed(Pin<Box<dyn Future<Output = ()> + Send>>);
@@ -63,7 +65,14 @@ impl<S> Clone for CoalescingStream<S> {
 impl<S: AsyncRead + AsyncWrite + Unpin> CoalescingStream<S> {
     pub(crate) fn new(stream: S, barrier: Option<Arc<dyn WriteBarrier>>) -> Self {
         let buffer = BytesMut::new();
-        Self(Arc::new(Mutex::new(Inner { stream, buffer, unflushed: false, barrier, closed: None })))
+        Self(Arc::new(Mutex::new(Inner {
+            stream,
+            buffer,
+            unflushed: false,
+            barrier,
+            closed: None,
+            has_given_way: false,
+        })))
     }
 
     /// Polls the task that drives the connection, and flushes whenever it goes idle.
@@ -71,8 +80,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> CoalescingStream<S> {
         let mut task = pin!(task);
         let result = std::future::poll_fn(|cx| {
             let polled = task.as_mut().poll(cx);
+            let mut inner = self.lock();
+            if polled.is_pending() && inner.gives_way() {
+                cx.waker().wake_by_ref();
+                return polled;
+            }
             // The task sees an error of the stream when it next reads or writes.
-            let _ = self.lock().flush(cx);
+            let _ = inner.flush(cx);
             polled
         })
         .await;
@@ -87,6 +101,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> CoalescingStream<S> {
 }
 
 impl<S: AsyncWrite + Unpin> Inner<S> {
+    /// Returns true if other tasks should run before the barrier is passed, once for each time: connections that have
+    /// requests at the same time then pass it together.
+    fn gives_way(&mut self) -> bool {
+        self.has_given_way = self.barrier.is_some() && !self.buffer.is_empty() && !self.has_given_way;
+        self.has_given_way
+    }
+
     /// Waits until the barrier lets pass what is buffered.
     fn pass_barrier(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(barrier) = &self.barrier else { return Poll::Ready(()) };
@@ -287,6 +308,51 @@ mod tests {
         promises.kept.send_replace(2);
         client.read_exact(&mut received).await.unwrap();
         task.await.unwrap();
+    }
+
+    /// A barrier that records how many lines it wrote at a time.
+    #[derive(Debug, Default)]
+    struct Log {
+        queued: std::sync::atomic::AtomicUsize,
+        writes: Mutex<Vec<usize>>,
+    }
+
+    impl WriteBarrier for Log {
+        fn pass(&self) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
+            let lines = self.queued.swap(0, std::sync::atomic::Ordering::SeqCst);
+            if lines > 0 {
+                self.writes.lock().unwrap().push(lines);
+            }
+            None
+        }
+    }
+
+    #[tokio::test]
+    async fn connections_with_requests_at_the_same_time_pass_the_barrier_together() {
+        let log = Arc::new(Log::default());
+        let mut clients = Vec::new();
+        for _ in 0..3 {
+            let (server, client) = tokio::io::duplex(1 << 20);
+            clients.push(client);
+            let coalescing = CoalescingStream::new(server, Some(log.clone() as Arc<dyn WriteBarrier>));
+            let (mut stream, log) = (coalescing.clone(), log.clone());
+            tokio::spawn(coalescing.drive(async move {
+                let mut request = [0];
+                while stream.read_exact(&mut request).await.is_ok() {
+                    log.queued.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                    stream.write_all(&request).await.unwrap();
+                }
+            }));
+        }
+        for _ in 0..2 {
+            for client in &mut clients {
+                client.write_all(b"x").await.unwrap();
+            }
+            for client in &mut clients {
+                client.read_exact(&mut [0]).await.unwrap();
+            }
+        }
+        assert_eq!(*log.writes.lock().unwrap(), [3, 3]);
     }
 
     #[tokio::test]
