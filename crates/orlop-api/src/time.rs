@@ -70,18 +70,24 @@ impl Time {
 
     /// Formats as `MicroTime`: `2026-01-02T03:04:05.678901Z`.
     pub fn to_micro(self) -> String {
-        let mut text = String::with_capacity("2006-01-02T15:04:05.000000Z".len());
+        let mut text = Vec::with_capacity("2006-01-02T15:04:05.000000Z".len());
+        self.push_micro(&mut text);
+        String::from_utf8(text).unwrap_or_default()
+    }
+
+    /// As [`Time::to_micro`], at the end of a text.
+    pub fn push_micro(self, text: &mut Vec<u8>) {
         match self.digits() {
-            Some(digits) => text.push_str(digits.as_str()),
-            None => text.push_str(self.to_string().trim_end_matches('Z')),
+            Some(digits) => text.extend_from_slice(&digits.0),
+            None => text.extend_from_slice(self.to_string().trim_end_matches('Z').as_bytes()),
         }
-        text.push('.');
-        let micros = self.nanoseconds / 1000;
-        for unit in [100_000, 10_000, 1000, 100, 10, 1] {
-            text.push(char::from(b'0' + (micros / unit % 10) as u8));
+        let mut fraction = *b".000000Z";
+        let mut rest = self.nanoseconds / 1000;
+        for digit in fraction[1..7].iter_mut().rev() {
+            *digit = b'0' + (rest % 10) as u8;
+            rest /= 10;
         }
-        text.push('Z');
-        text
+        text.extend_from_slice(&fraction);
     }
 
     /// Returns the seconds since `earlier`, rounded towards zero.

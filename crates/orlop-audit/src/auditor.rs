@@ -1,6 +1,6 @@
 //! Policy and backends together: the audit of a server.
 
-use std::{pin::Pin, sync::Arc, time::Duration};
+use std::{cell::Cell, pin::Pin, sync::Arc, time::Duration};
 
 use orlop_api::{time::Time, user::UserInfo};
 use orlop_auth::request::Attributes;
@@ -16,6 +16,14 @@ use crate::{
 
 /// Longest time that a request waits for a blocking backend.
 pub const WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// Capacity of a thread's buffer that is kept.
+const LINE_BYTES_KEPT: usize = 16 << 10;
+
+thread_local! {
+    /// Buffer in which an event is encoded; empty between events.
+    static LINE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
 
 /// The audit of a server.
 #[derive(Debug)]
@@ -45,13 +53,10 @@ impl Auditor {
 
     /// Records a stage. Waits for blocking backends, up to [`WAIT_MAX`]. Returns false if a strict backend failed.
     pub async fn record(&self, event: &Event, stage: Stage, now: Time, delivery: Delivery) -> bool {
-        let mut stored = true;
-        for (backend, ticket) in self.offer(event, stage, now, delivery) {
-            let written = match ticket {
-                Ticket::Done(done) => done,
-                Ticket::Pending(written) => tokio::time::timeout(WAIT_MAX, written).await.unwrap_or(false),
-            };
-            stored &= written || !backend.is_strict();
+        let Offered { mut stored, pending } = self.offer(event, stage, now, delivery);
+        for Pending { written, is_strict } in pending {
+            let written = tokio::time::timeout(WAIT_MAX, written).await.unwrap_or(false);
+            stored &= written || !is_strict;
         }
         stored
     }
@@ -78,38 +83,36 @@ impl Auditor {
         }))
     }
 
-    fn offer(
-        &self,
-        event: &Event,
-        stage: Stage,
-        now: Time,
-        delivery: Delivery,
-    ) -> Vec<(&dyn Backend, Ticket)> {
+    fn offer(&self, event: &Event, stage: Stage, now: Time, delivery: Delivery) -> Offered {
         self.metrics.event();
-        let mut whole = None;
-        let mut tickets = Vec::with_capacity(self.backends.len());
+        let mut offered = Offered { stored: true, pending: Vec::new() };
+        let mut line = LINE.take();
         for backend in &self.backends {
-            // A strict backend may refuse the request.
-            let delivery = if backend.is_strict() { Delivery::Awaited } else { delivery };
             if backend.is_legacy() {
-                tickets.push((&**backend, backend.offer(event.legacy(stage).into(), delivery)));
+                offered.offer(&**backend, &event.legacy(stage), delivery);
                 continue;
             }
-            let line: &bytes::Bytes =
-                whole.get_or_insert_with(|| event.encode(stage, now, Objects::Include).into());
-            let bytes_max = backend.event_bytes_max().unwrap_or(usize::MAX);
-            let mut line = line.clone();
-            if line.len() > bytes_max && event.level >= Level::Request {
-                line = event.encode(stage, now, Objects::Truncate).into();
+            if line.is_empty() {
+                event.encode(stage, now, Objects::Include, &mut line);
             }
+            let bytes_max = backend.event_bytes_max().unwrap_or(usize::MAX);
+            let mut truncated = Vec::new();
+            if line.len() > bytes_max && event.level >= Level::Request {
+                event.encode(stage, now, Objects::Truncate, &mut truncated);
+            }
+            let line = if truncated.is_empty() { &line } else { &truncated };
             if line.len() > bytes_max {
                 tracing::warn!(bytes = line.len(), "an audit event is too large even after truncating");
                 self.metrics.lost(Plugin::Truncate, 1);
                 continue;
             }
-            tickets.push((&**backend, backend.offer(line, delivery)));
+            offered.offer(&**backend, line, delivery);
         }
-        tickets
+        if line.capacity() <= LINE_BYTES_KEPT {
+            line.clear();
+            LINE.set(line);
+        }
+        offered
     }
 
     /// Counts a request that was refused because it could not be audited.
@@ -126,6 +129,31 @@ impl Auditor {
     pub async fn close(&self) {
         for backend in &self.backends {
             backend.close().await;
+        }
+    }
+}
+
+/// An event that was offered to all backends.
+struct Offered {
+    /// False if a strict backend did not take it.
+    stored: bool,
+    pending: Vec<Pending>,
+}
+
+/// An event that a backend has not written yet.
+struct Pending {
+    written: Pin<Box<dyn Future<Output = bool> + Send>>,
+    is_strict: bool,
+}
+
+impl Offered {
+    fn offer(&mut self, backend: &dyn Backend, line: &[u8], delivery: Delivery) {
+        let is_strict = backend.is_strict();
+        // A strict backend may refuse the request.
+        let delivery = if is_strict { Delivery::Awaited } else { delivery };
+        match backend.offer(line, delivery) {
+            Ticket::Done(taken) => self.stored &= taken || !is_strict,
+            Ticket::Pending(written) => self.pending.push(Pending { written, is_strict }),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     borrow::Cow,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, PoisonError},
 };
 
 use bytes::Bytes;
@@ -10,7 +10,7 @@ use orlop_api::{managed_fields::entries, object_meta};
 use serde_json::Value;
 
 use crate::{
-    event::{Event, ObjectFacts},
+    event::{Annotations, Event, ObjectFacts, TRUNCATED},
     policy::Verdict,
     stage::Level,
 };
@@ -22,14 +22,15 @@ pub const OBJECT_BYTES_MAX: usize = 8 << 20;
 #[derive(Debug)]
 pub struct Context {
     verdict: Verdict,
-    added: Mutex<Added>,
+    /// `None` until something is added: nothing is to most reads.
+    added: Mutex<Option<Box<Added>>>,
 }
 
 #[derive(Debug, Default)]
 struct Added {
     object: ObjectFacts,
     request_object: Option<Bytes>,
-    annotations: Vec<(Cow<'static, str>, Cow<'static, str>)>,
+    annotations: Annotations,
 }
 
 impl Context {
@@ -38,8 +39,8 @@ impl Context {
         Self { verdict, added: Mutex::default() }
     }
 
-    fn added(&self) -> MutexGuard<'_, Added> {
-        self.added.lock().unwrap_or_else(PoisonError::into_inner)
+    fn add(&self, add: impl FnOnce(&mut Added)) {
+        add(self.added.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default());
     }
 
     /// Records the object of a request, decoded and with defaults.
@@ -53,9 +54,10 @@ impl Context {
             resource_version: text("resourceVersion"),
         };
         let encoded = (self.verdict.level >= Level::Request).then(|| self.encode(object));
-        let mut added = self.added();
-        added.object = facts;
-        added.request_object = encoded;
+        self.add(|added| {
+            added.object = facts;
+            added.request_object = encoded;
+        });
     }
 
     /// Records a patch, in JSON.
@@ -63,16 +65,13 @@ impl Context {
         if self.verdict.level >= Level::Request
             && let Some(patch) = patch()
         {
-            self.added().request_object = Some(patch);
+            self.add(|added| added.request_object = Some(patch));
         }
     }
 
     /// Adds an annotation. The first value of a key stays.
     pub fn annotate(&self, key: impl Into<Cow<'static, str>>, value: impl Into<Cow<'static, str>>) {
-        let (key, mut added) = (key.into(), self.added());
-        if !added.annotations.iter().any(|(known, _)| *known == key) {
-            added.annotations.push((key, value.into()));
-        }
+        self.add(|added| added.annotations.add(key, value));
     }
 
     /// Returns true if the request's object is recorded.
@@ -106,18 +105,18 @@ impl Context {
 
     /// Moves everything added so far to the event.
     pub(crate) fn complete(&self, event: &mut Event) {
-        let mut added = self.added();
-        event.object = std::mem::take(&mut added.object);
-        if let Some(object) = added.request_object.take() {
-            event.request_object = Some(object);
-        }
-        for (key, value) in std::mem::take(&mut added.annotations) {
-            event.annotate(key, value);
+        if let Some(added) = self.added.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            let Added { object, request_object, annotations } = *added;
+            event.object = object;
+            if request_object.is_some() {
+                event.request_object = request_object;
+            }
+            event.annotations.add_all(annotations);
         }
         for object in [&mut event.request_object, &mut event.response_object] {
             if object.as_ref().is_some_and(|object| object.len() > OBJECT_BYTES_MAX) {
                 *object = None;
-                event.annotations.push((Cow::Borrowed("audit.k8s.io/truncated"), Cow::Borrowed("true")));
+                event.annotations.add(TRUNCATED, "true");
             }
         }
     }
@@ -166,7 +165,7 @@ mod tests {
         let metadata = context(Level::Metadata, false);
         metadata.request_object(&object);
         metadata.request_patch(|| unreachable!("not recorded at level Metadata"));
-        let added = metadata.added();
+        let added = metadata.added.lock().unwrap().take().unwrap();
         assert_eq!((added.object.name.as_str(), added.object.resource_version.as_str()), ("a", "5"));
         assert!(added.request_object.is_none());
     }

@@ -6,7 +6,7 @@
 use std::{borrow::Cow, net::IpAddr};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
 use orlop_api::{status::Status, time::Time, user::UserInfo};
 use orlop_auth::request::Attributes;
 use serde_json::Value;
@@ -23,7 +23,9 @@ pub(crate) const TYPE_META: &str = r#""kind":"Event","apiVersion":"audit.k8s.io/
 const USER_AGENT_BYTES_MAX: usize = 1024;
 
 /// Annotation of an event whose objects were left out for their size.
-const TRUNCATED: (&str, &str) = ("audit.k8s.io/truncated", "true");
+pub const TRUNCATED: &str = "audit.k8s.io/truncated";
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
 /// The audit event of a request.
 #[derive(Clone, Debug)]
@@ -35,7 +37,7 @@ pub struct Event {
     /// Path and query as received.
     pub uri: Uri,
     /// Verb and resource.
-    pub attributes: Attributes,
+    pub attributes: Arc<Attributes>,
     /// The authenticated user; `None` if authentication failed.
     pub user: Option<Arc<UserInfo>>,
     /// The user that the authenticated one acts as.
@@ -56,8 +58,27 @@ pub struct Event {
     pub response_object: Option<Bytes>,
     /// Time at which the request arrived.
     pub received: Time,
-    /// Annotations; each key once.
-    pub annotations: Vec<(Cow<'static, str>, Cow<'static, str>)>,
+    /// Annotations.
+    pub annotations: Annotations,
+}
+
+/// Annotations of an event, in the order of their keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Annotations(Vec<(Cow<'static, str>, Cow<'static, str>)>);
+
+impl Annotations {
+    /// Adds an annotation. The first value of a key stays.
+    pub fn add(&mut self, key: impl Into<Cow<'static, str>>, value: impl Into<Cow<'static, str>>) {
+        let key = key.into();
+        if let Err(place) = self.0.binary_search_by(|(known, _)| known.cmp(&key)) {
+            self.0.insert(place, (key, value.into()));
+        }
+    }
+
+    /// Adds all of others. The first value of a key stays.
+    pub(crate) fn add_all(&mut self, others: Self) {
+        others.0.into_iter().for_each(|(key, value)| self.add(key, value));
+    }
 }
 
 /// Metadata of a request's object.
@@ -145,10 +166,10 @@ impl From<&Status> for ResponseStatus {
 
 /// Returns the addresses of a client: those that proxies tell, and the peer of the connection.
 pub fn source_ips(headers: &HeaderMap, peer: Option<IpAddr>) -> Vec<IpAddr> {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let mut addresses: Vec<IpAddr> =
-        text("x-forwarded-for").split(',').filter_map(|part| part.trim().parse().ok()).collect();
-    if let Ok(real) = text("x-real-ip").trim().parse()
+        text(X_FORWARDED_FOR).split(',').filter_map(|part| part.trim().parse().ok()).collect();
+    if let Ok(real) = text(X_REAL_IP).trim().parse()
         && !addresses.contains(&real)
     {
         addresses.push(real);
@@ -168,7 +189,7 @@ impl Event {
         level: Level,
         id: HeaderValue,
         uri: Uri,
-        attributes: Attributes,
+        attributes: Arc<Attributes>,
         headers: &HeaderMap,
         peer: Option<IpAddr>,
         received: Time,
@@ -188,27 +209,18 @@ impl Event {
             request_object: None,
             response_object: None,
             received,
-            annotations: Vec::new(),
+            annotations: Annotations::default(),
         }
     }
 
-    /// Sets an annotation. The first value of a key stays.
-    pub fn annotate(&mut self, key: impl Into<Cow<'static, str>>, value: impl Into<Cow<'static, str>>) {
-        let key = key.into();
-        if !self.annotations.iter().any(|(known, _)| *known == key) {
-            self.annotations.push((key, value.into()));
-        }
-    }
-
-    /// Encodes the event of a stage as one line of JSON, without its newline.
-    pub(crate) fn encode(&self, stage: Stage, now: Time, objects: Objects) -> Vec<u8> {
+    /// Encodes the event of a stage as one line of JSON, without its newline, at the end of `line`.
+    pub(crate) fn encode(&self, stage: Stage, now: Time, objects: Objects, line: &mut Vec<u8>) {
         let objects_bytes = |object: &Option<Bytes>| object.as_ref().map_or(0, Bytes::len);
-        let mut line = match objects {
-            Objects::Include => objects_bytes(&self.request_object) + objects_bytes(&self.response_object),
-            Objects::Truncate => 0,
-        };
-        line += 1024;
-        let mut line = Writer(Vec::with_capacity(line));
+        line.reserve(1024);
+        if objects == Objects::Include {
+            line.reserve(1024 + objects_bytes(&self.request_object) + objects_bytes(&self.response_object));
+        }
+        let mut line = Writer(line);
         line.raw("{");
         line.raw(TYPE_META);
         line.raw("\"level\":\"");
@@ -273,10 +285,9 @@ impl Event {
         line.raw("\"");
         self.encode_annotations(&mut line, objects);
         line.raw("}");
-        line.0
     }
 
-    fn encode_user_agent(&self, line: &mut Writer) {
+    fn encode_user_agent(&self, line: &mut Writer<'_>) {
         let Some(agent) =
             self.user_agent.as_ref().map(HeaderValue::as_bytes).filter(|agent| !agent.is_empty())
         else {
@@ -289,7 +300,7 @@ impl Event {
         }
     }
 
-    fn encode_object_reference(&self, line: &mut Writer) {
+    fn encode_object_reference(&self, line: &mut Writer<'_>) {
         let attributes = &self.attributes;
         if !attributes.is_resource_request {
             return;
@@ -306,12 +317,13 @@ impl Event {
         line.raw("}");
     }
 
-    fn encode_annotations(&self, line: &mut Writer, objects: Objects) {
-        let own = self.annotations.iter().map(|(key, value)| (&**key, &**value));
-        let truncated = (objects == Objects::Truncate).then_some(TRUNCATED);
-        let mut annotations: Vec<(&str, &str)> = own.chain(truncated).collect();
-        annotations.sort_unstable();
-        annotations.dedup_by_key(|(key, _)| *key);
+    fn encode_annotations(&self, line: &mut Writer<'_>, objects: Objects) {
+        let truncated = (objects == Objects::Truncate).then(|| {
+            let mut annotations = self.annotations.clone();
+            annotations.add(TRUNCATED, "true");
+            annotations
+        });
+        let annotations = &truncated.as_ref().unwrap_or(&self.annotations).0;
         for (index, (key, value)) in annotations.iter().enumerate() {
             line.raw(if index == 0 { ",\"annotations\":{" } else { "," });
             line.text(key);
@@ -382,28 +394,31 @@ fn or_else<'a>(first: &'a str, second: &'a str) -> &'a str {
 }
 
 /// A line of JSON. Writing to memory does not fail.
-struct Writer(Vec<u8>);
+struct Writer<'a>(&'a mut Vec<u8>);
 
-impl Writer {
+impl Writer<'_> {
     fn raw(&mut self, text: &str) {
         self.0.extend_from_slice(text.as_bytes());
     }
 
     fn text(&mut self, text: &str) {
-        let _ = serde_json::to_writer(&mut self.0, text);
+        let _ = serde_json::to_writer(&mut *self.0, text);
     }
 
     /// Writes a header's value, which may be any bytes.
     fn bytes_text(&mut self, bytes: &[u8]) {
-        self.text(&String::from_utf8_lossy(bytes));
+        match std::str::from_utf8(bytes) {
+            Ok(text) => self.text(text),
+            Err(_) => self.text(&String::from_utf8_lossy(bytes)),
+        }
     }
 
     fn display(&mut self, value: &dyn std::fmt::Display) {
-        let _ = std::io::Write::write_fmt(&mut self.0, format_args!("{value}"));
+        let _ = std::io::Write::write_fmt(self.0, format_args!("{value}"));
     }
 
     fn time(&mut self, time: Time) {
-        self.raw(&time.to_micro());
+        time.push_micro(self.0);
     }
 
     /// Writes a field unless it is empty.
@@ -423,11 +438,11 @@ impl Writer {
             self.optional("uid", &user.uid);
             if !user.groups.is_empty() {
                 self.raw(",\"groups\":");
-                let _ = serde_json::to_writer(&mut self.0, &user.groups);
+                let _ = serde_json::to_writer(&mut *self.0, &user.groups);
             }
             if !user.extra.is_empty() {
                 self.raw(",\"extra\":");
-                let _ = serde_json::to_writer(&mut self.0, &user.extra);
+                let _ = serde_json::to_writer(&mut *self.0, &user.extra);
             }
         }
         // The first field's comma becomes the opening brace.
@@ -455,24 +470,29 @@ mod tests {
         let received = Time { unix_seconds: 1_700_000_000, nanoseconds: 123_456_789 };
         let peer = Some([127, 0, 0, 1].into());
         let id = HeaderValue::from_static("1-2");
-        let mut event = Event::new(Level::Metadata, id, uri, attributes, &headers, peer, received);
+        let mut event = Event::new(Level::Metadata, id, uri, attributes.into(), &headers, peer, received);
         event.user = Some(Arc::new(UserInfo::authenticated("ann", [])));
         event
     }
 
-    fn decoded(event: &Event, stage: Stage) -> Value {
+    fn encoded(event: &Event, stage: Stage, objects: Objects) -> String {
         let now = Time { unix_seconds: 1_700_000_001, nanoseconds: 0 };
-        serde_json::from_slice(&event.encode(stage, now, Objects::Include)).unwrap()
+        let mut line = Vec::new();
+        event.encode(stage, now, objects, &mut line);
+        String::from_utf8(line).unwrap()
+    }
+
+    fn decoded(event: &Event, stage: Stage) -> Value {
+        serde_json::from_str(&encoded(event, stage, Objects::Include)).unwrap()
     }
 
     #[test]
     fn event_has_the_fields_and_order_of_kubernetes() {
         let mut get = event(Method::GET, "/api/v1/namespaces/a/pods/x?pretty=true");
         get.response = Some(ResponseStatus::code(200));
-        get.annotate("authorization.k8s.io/reason", "");
-        get.annotate("authorization.k8s.io/decision", "allow");
-        get.annotate("authorization.k8s.io/decision", "forbid");
-        let line = get.encode(Stage::RequestReceived, get.received, Objects::Include);
+        get.annotations.add("authorization.k8s.io/reason", "");
+        get.annotations.add("authorization.k8s.io/decision", "allow");
+        get.annotations.add("authorization.k8s.io/decision", "forbid");
         let expected = concat!(
             r#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","auditID":"1-2","#,
             r#""stage":"RequestReceived","requestURI":"/api/v1/namespaces/a/pods/x?pretty=true","verb":"get","#,
@@ -484,7 +504,7 @@ mod tests {
             r#""stageTimestamp":"2023-11-14T22:13:20.123456Z","#,
             r#""annotations":{"authorization.k8s.io/decision":"allow","authorization.k8s.io/reason":""}}"#,
         );
-        assert_eq!(String::from_utf8(line).unwrap(), expected);
+        assert_eq!(encoded(&get, Stage::RequestReceived, Objects::Include), expected);
     }
 
     #[test]
@@ -508,8 +528,8 @@ mod tests {
         assert_eq!(value["impersonatedUser"]["username"], "system:serviceaccount:a:b");
         assert_eq!(value["requestObject"], json!({"a": 1}));
         assert_eq!(value["stageTimestamp"], "2023-11-14T22:13:21.000000Z");
-        let cut = get.encode(Stage::ResponseComplete, get.received, Objects::Truncate);
-        let cut: Value = serde_json::from_slice(&cut).unwrap();
+        let cut: Value =
+            serde_json::from_str(&encoded(&get, Stage::ResponseComplete, Objects::Truncate)).unwrap();
         assert_eq!(
             (cut.get("requestObject"), &cut["annotations"]["audit.k8s.io/truncated"]),
             (None, &json!("true"))
@@ -523,9 +543,9 @@ mod tests {
         post.id = HeaderValue::from_bytes(b"\"\xff\\x").unwrap();
         post.user_agent = Some(HeaderValue::from_bytes(&[b'"'; 2000]).unwrap());
         post.object.name = "a\nb".to_owned();
-        let line = post.encode(Stage::ResponseComplete, post.received, Objects::Include);
-        assert!(!line.contains(&b'\n'));
-        let value: Value = serde_json::from_slice(&line).unwrap();
+        let line = encoded(&post, Stage::ResponseComplete, Objects::Include);
+        assert!(!line.contains('\n'));
+        let value: Value = serde_json::from_str(&line).unwrap();
         assert_eq!(value["user"], json!({}));
         assert_eq!(value["objectRef"]["name"], "a\nb");
         assert!(value["userAgent"].as_str().unwrap().ends_with("...TRUNCATED"));

@@ -152,7 +152,7 @@ async fn events_arrive_in_batches_and_the_rest_on_close() {
     let mut hook = hook(&[]).await;
     let backend = hook.backend(Mode::Batch, &Metrics::default(), |_| {});
     for number in 0..25 {
-        assert!(matches!(backend.offer(event(number), Delivery::Awaited), Ticket::Done(true)));
+        assert!(matches!(backend.offer(&event(number), Delivery::Awaited), Ticket::Done(true)));
     }
     backend.close().await;
     let mut items = Vec::new();
@@ -163,7 +163,7 @@ async fn events_arrive_in_batches_and_the_rest_on_close() {
     }
     assert_eq!(items.len(), 25);
     assert!(items.iter().all(|item| item.get("kind").is_none()));
-    assert!(matches!(backend.offer(event(0), Delivery::Awaited), Ticket::Done(false)), "closed");
+    assert!(matches!(backend.offer(&event(0), Delivery::Awaited), Ticket::Done(false)), "closed");
 }
 
 #[tokio::test]
@@ -171,7 +171,7 @@ async fn failures_are_retried_and_nothing_is_lost() {
     let answers = [Answer::Code(500), Answer::Cut, Answer::Code(302), Answer::Code(403)];
     let (mut hook, metrics) = (hook(&answers).await, Metrics::default());
     let backend = hook.backend(Mode::Batch, &metrics, |_| {});
-    backend.offer(event(1), Delivery::Awaited);
+    backend.offer(&event(1), Delivery::Awaited);
     assert_eq!(hook.next().await["items"][0]["level"], "1");
     assert_eq!(lost(&metrics, "webhook"), 0);
 }
@@ -180,7 +180,7 @@ async fn failures_are_retried_and_nothing_is_lost() {
 async fn lasting_failure_loses_events_and_counts_them() {
     let (hook, metrics) = (hook(&[Answer::Code(500); 5]).await, Metrics::default());
     let backend = hook.backend(Mode::Blocking, &metrics, |_| {});
-    let Ticket::Pending(sent) = backend.offer(event(1), Delivery::Awaited) else { panic!("blocks") };
+    let Ticket::Pending(sent) = backend.offer(&event(1), Delivery::Awaited) else { panic!("blocks") };
     assert!(!sent.await);
     assert_eq!(lost(&metrics, "webhook"), 1);
     assert!(hook.answers.lock().unwrap().is_empty(), "five attempts");
@@ -196,7 +196,7 @@ async fn hanging_webhook_fills_the_queue_and_delays_nobody() {
     let mut refused = 0;
     for number in 0..500 {
         refused +=
-            usize::from(matches!(backend.offer(event(number), Delivery::Awaited), Ticket::Done(false)));
+            usize::from(matches!(backend.offer(&event(number), Delivery::Awaited), Ticket::Done(false)));
         tokio::task::yield_now().await;
     }
     assert!(started.elapsed() < Duration::from_secs(10));
@@ -217,13 +217,13 @@ async fn large_events_are_truncated_and_large_batches_split() {
     let attributes = Attributes::of(&Method::POST, uri.path(), &Query::default());
     let id = HeaderValue::from_static("1");
     let time = Time::from_unix(0);
-    let mut large = Event::new(Level::Request, id, uri, attributes, &HeaderMap::new(), None, time);
+    let mut large = Event::new(Level::Request, id, uri, attributes.into(), &HeaderMap::new(), None, time);
     large.request_object = Some(format!("{{\"data\":\"{}\"}}", "x".repeat(5000)).into());
     for _ in 0..5 {
         assert!(auditor.record(&large, Stage::ResponseComplete, time, Delivery::Awaited).await);
     }
     let mut huge = large.clone();
-    huge.annotate("large", "x".repeat(5000));
+    huge.annotations.add("large", "x".repeat(5000));
     auditor.record(&huge, Stage::ResponseComplete, time, Delivery::Awaited).await;
     auditor.close().await;
     let mut events = 0;

@@ -266,7 +266,8 @@ impl Chain {
         let presented = access.authenticator.take(&mut parts.headers);
         let mut record = audit::Record::start(&parts.headers);
         let query = Query::parse(parts.uri.query().unwrap_or_default());
-        let mut attributes = Attributes::of(&parts.method, parts.uri.path(), &query);
+        // Shared with the record: a copy is made only for a user that is impersonated.
+        let mut attributes = Arc::new(Attributes::of(&parts.method, parts.uri.path(), &query));
         let is_watch = attributes.verb == Verb::Watch;
         let is_long_running = attributes.is_long_running();
         let remote = self.endpoints.cluster.aggregator.route(parts.uri.path());
@@ -306,7 +307,7 @@ impl Chain {
                         authentication::authenticate(access, &presented, &connection.client, path, &warnings)
                             .await
                             .inspect_err(|_| record.refuse(&auditing, &attributes))?;
-                    attributes.user = authenticated.user;
+                    Arc::make_mut(&mut attributes).user = authenticated.user;
                     span = trace::start(self.tracer.as_ref(), &parts, &attributes, record.started());
                     let active = span.as_ref().map(Span::active);
                     let work = pin!(async {

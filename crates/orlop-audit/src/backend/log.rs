@@ -13,7 +13,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
 use tokio::sync::watch;
 
 use super::{
@@ -248,7 +247,7 @@ impl Drop for LogBackend {
 }
 
 impl Backend for LogBackend {
-    fn offer(&self, event: Bytes, delivery: Delivery) -> Ticket {
+    fn offer(&self, event: &[u8], delivery: Delivery) -> Ticket {
         let BatchOptions { mode, buffer_events_max, batch_events_max, .. } = self.options.batch;
         let waits = mode != Mode::Batch && delivery == Delivery::Awaited;
         let mut queue = self.shared.queue();
@@ -259,7 +258,7 @@ impl Backend for LogBackend {
             self.shared.metrics.lost(Plugin::Buffered, 1);
             return Ticket::Done(false);
         }
-        queue.lines.extend_from_slice(&event);
+        queue.lines.extend_from_slice(event);
         queue.lines.push(b'\n');
         queue.events += 1;
         queue.last += 1;
@@ -434,14 +433,11 @@ mod tests {
         let path = folder.path().join("audit.log");
         let metrics = Metrics::default();
         let log = LogBackend::open(options(path.clone(), Mode::Blocking, 100), metrics).unwrap();
-        let ticket = log.offer(Bytes::from_static(b"{}"), Delivery::Awaited);
+        let ticket = log.offer(b"{}", Delivery::Awaited);
         assert!(matches!(ticket, Ticket::Done(true)), "a local file is written in place");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "{}\n");
         log.close().await;
-        assert!(
-            matches!(log.offer(Bytes::from_static(b"{}"), Delivery::Awaited), Ticket::Done(false)),
-            "closed"
-        );
+        assert!(matches!(log.offer(b"{}", Delivery::Awaited), Ticket::Done(false)), "closed");
     }
 
     #[tokio::test]
@@ -451,7 +447,10 @@ mod tests {
         let log = LogBackend::open(options(path.clone(), Mode::Batch, 10_000), Metrics::default()).unwrap();
         let expected: String = (0..1000).map(|number| format!("{number}\n")).collect();
         for number in 0..1000 {
-            assert!(matches!(log.offer(number.to_string().into(), Delivery::Awaited), Ticket::Done(true)));
+            assert!(matches!(
+                log.offer(number.to_string().as_bytes(), Delivery::Awaited),
+                Ticket::Done(true)
+            ));
         }
         log.close().await;
         assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);
@@ -467,7 +466,10 @@ mod tests {
         limited.batch.throttle = Some(super::super::Throttle { qps: 1e-3, burst: 2 });
         let log = LogBackend::open(limited, Metrics::default()).unwrap();
         for number in 0..10 {
-            assert!(matches!(log.offer(number.to_string().into(), Delivery::Awaited), Ticket::Done(true)));
+            assert!(matches!(
+                log.offer(number.to_string().as_bytes(), Delivery::Awaited),
+                Ticket::Done(true)
+            ));
         }
         // The burst is written at once: two batches. The third waits for its turn, the last event for company.
         let mut written = log.shared.progress.subscribe();
@@ -483,7 +485,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let log =
             LogBackend::open(options(folder.path().join("a"), Mode::Batch, 0), metrics.clone()).unwrap();
-        assert!(matches!(log.offer(Bytes::from_static(b"{}"), Delivery::Awaited), Ticket::Done(false)));
+        assert!(matches!(log.offer(b"{}", Delivery::Awaited), Ticket::Done(false)));
         assert_eq!(metrics.losses(Plugin::Buffered), 1);
     }
 
@@ -492,9 +494,7 @@ mod tests {
         let metrics = Metrics::default();
         let full = options(PathBuf::from("/dev/full"), Mode::BlockingStrict, 100);
         let log = LogBackend::open(full, metrics.clone()).unwrap();
-        let Ticket::Pending(written) = log.offer(Bytes::from_static(b"{}"), Delivery::Awaited) else {
-            panic!("blocks")
-        };
+        let Ticket::Pending(written) = log.offer(b"{}", Delivery::Awaited) else { panic!("blocks") };
         assert!(!written.await);
         assert_eq!(metrics.losses(Plugin::Log), 1);
         assert!(log.is_strict());
@@ -505,7 +505,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.log");
         let log = LogBackend::open(options(path.clone(), Mode::Blocking, 100), Metrics::default()).unwrap();
-        assert!(matches!(log.offer(Bytes::from_static(b"{}"), Delivery::Detached), Ticket::Done(true)));
+        assert!(matches!(log.offer(b"{}", Delivery::Detached), Ticket::Done(true)));
         let mut progress = log.shared.progress.subscribe();
         progress.wait_for(|progress| progress.done >= 1).await.unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "{}\n");
@@ -525,7 +525,7 @@ mod tests {
                 for number in 0..EVENTS {
                     let detached = number % 3 == 0;
                     let delivery = if detached { Delivery::Detached } else { Delivery::Awaited };
-                    let written = match log.offer(format!("{writer} {number}").into(), delivery) {
+                    let written = match log.offer(format!("{writer} {number}").as_bytes(), delivery) {
                         Ticket::Done(written) => written,
                         Ticket::Pending(written) => written.await,
                     };
@@ -557,9 +557,9 @@ mod tests {
         let log = LogBackend::open(options(path, Mode::Blocking, 100), Metrics::default()).unwrap();
         let mut unread = reader.join().unwrap();
         // More than a pipe holds: the thread is stuck in its write.
-        let large = Bytes::from(vec![b'x'; 1 << 20]);
-        let Ticket::Pending(written) = log.offer(large.clone(), Delivery::Awaited) else { panic!("waits") };
-        let Ticket::Pending(next) = log.offer(large, Delivery::Awaited) else { panic!("waits") };
+        let large = vec![b'x'; 1 << 20];
+        let Ticket::Pending(written) = log.offer(&large, Delivery::Awaited) else { panic!("waits") };
+        let Ticket::Pending(next) = log.offer(&large, Delivery::Awaited) else { panic!("waits") };
         std::thread::spawn(move || io::copy(&mut unread, &mut io::sink()));
         assert!(written.await && next.await);
     }

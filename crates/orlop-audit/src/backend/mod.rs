@@ -7,8 +7,6 @@ mod webhook;
 
 use std::{fmt, pin::Pin, time::Duration};
 
-use bytes::Bytes;
-
 pub use log::{Format, LogBackend, LogOptions};
 pub use rotation::RotationOptions;
 pub use webhook::{WebhookBackend, WebhookOptions};
@@ -88,7 +86,7 @@ impl fmt::Debug for Ticket {
 /// Writes events.
 pub trait Backend: fmt::Debug + Send + Sync {
     /// Takes an encoded event. Waits for nothing but a fast local disk.
-    fn offer(&self, event: Bytes, delivery: Delivery) -> Ticket;
+    fn offer(&self, event: &[u8], delivery: Delivery) -> Ticket;
 
     /// Writes all events that were taken for delivery before the response. Returns a future if that has to be waited for.
     fn flush(&self) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>>;

@@ -95,7 +95,8 @@ impl WebhookBackend {
 }
 
 impl Backend for WebhookBackend {
-    fn offer(&self, event: Bytes, delivery: Delivery) -> Ticket {
+    fn offer(&self, event: &[u8], delivery: Delivery) -> Ticket {
+        let event = Bytes::copy_from_slice(event);
         if self.options.batch.mode == Mode::Batch {
             let taken = self.enqueue(event);
             if !taken {

@@ -231,8 +231,9 @@ async fn write_condition(cluster: &Arc<Cluster>, update: &DanglingUpdate) -> Res
         "status": {"conditions": [condition(update)]},
     });
     let mut request = request(cluster, kind, "", &update.schema);
-    request.attributes.verb = Verb::Patch;
-    request.attributes.subresource = Some(Subresource::Status);
+    let attributes = Arc::make_mut(&mut request.attributes);
+    attributes.verb = Verb::Patch;
+    attributes.subresource = Some(Subresource::Status);
     request.query = Query::parse(&format!("fieldManager={CONSUMER}&force=true"));
     request.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(APPLY));
     request.body = object.to_string().into();

@@ -88,7 +88,7 @@ impl<'a> Expected<'a> {
         let request = Request {
             cluster: chain.cluster().clone(),
             kind: self.kind.clone(),
-            attributes,
+            attributes: attributes.into(),
             query: Query::default(),
             method: http::Method::default(),
             uri: http::Uri::default(),

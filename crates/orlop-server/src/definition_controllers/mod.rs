@@ -27,7 +27,7 @@ use crate::{
 pub(crate) fn request(cluster: &Arc<Cluster>, kind: Arc<Kind>, namespace: &str, name: &str) -> Request {
     Request {
         cluster: cluster.clone(),
-        attributes: Attributes {
+        attributes: Arc::new(Attributes {
             user: Arc::new(UserInfo::master("system:apiserver")),
             verb: Verb::Update,
             is_resource_request: true,
@@ -37,7 +37,7 @@ pub(crate) fn request(cluster: &Arc<Cluster>, kind: Arc<Kind>, namespace: &str, 
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             ..Attributes::default()
-        },
+        }),
         kind,
         query: Query::default(),
         method: http::Method::default(),
@@ -57,6 +57,6 @@ pub(crate) fn request(cluster: &Arc<Cluster>, kind: Arc<Kind>, namespace: &str, 
 fn definition_request(cluster: &Arc<Cluster>, name: &str) -> Option<Request> {
     let kind = cluster.objects.registry.kinds().get(GROUP, VERSION, RESOURCE)?.clone();
     let mut request = request(cluster, kind, "", name);
-    request.attributes.subresource = Some(Subresource::Status);
+    Arc::make_mut(&mut request.attributes).subresource = Some(Subresource::Status);
     Some(request)
 }

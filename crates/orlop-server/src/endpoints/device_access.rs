@@ -163,7 +163,7 @@ async fn refusal(
         subresource: Some(Subresource::from(subresource)),
         namespace: namespace.to_owned(),
         name: name.to_owned(),
-        ..request.attributes.clone()
+        ..(*request.attributes).clone()
     };
     match request.cluster.authorizer().authorize(&attributes).await {
         Decision::Allow(_) => None,

@@ -28,7 +28,7 @@ pub(super) async fn check(request: &Request, object: &Value, old: Option<&Value>
 }
 
 async fn check_role(request: &Request, role: &Value, old: Option<&Value>) -> Result<(), Status> {
-    let Attributes { resource, namespace, name, .. } = &request.attributes;
+    let Attributes { resource, namespace, name, .. } = &*request.attributes;
     if is_allowed(request, "escalate", GroupResource::new(GROUP, resource), namespace, name).await {
         return Ok(());
     }

@@ -78,7 +78,7 @@ pub struct Request {
     /// The kind.
     pub kind: Arc<Kind>,
     /// The user, verb, resource, namespace and name.
-    pub attributes: Attributes,
+    pub attributes: Arc<Attributes>,
     /// Query parameters.
     pub query: Query,
     /// Method as received.
@@ -117,7 +117,7 @@ impl Request {
         Self {
             cluster: self.cluster.clone(),
             kind,
-            attributes,
+            attributes: attributes.into(),
             query: Query::default(),
             method: http::Method::default(),
             uri: http::Uri::default(),
@@ -161,7 +161,7 @@ pub(crate) async fn run(
     offload: &Offload,
     request: Request,
 ) -> Result<Response<Body>, Status> {
-    let Attributes { verb, subresource, .. } = &request.attributes;
+    let Attributes { verb, subresource, .. } = &*request.attributes;
     let allowed = match subresource {
         None => request.kind.allows(verb.as_str()),
         // OPTIONS, which has no verb.

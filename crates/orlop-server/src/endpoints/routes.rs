@@ -44,7 +44,7 @@ pub(crate) struct Endpoints {
 pub(crate) async fn route(
     server: &Endpoints,
     parts: &Parts,
-    attributes: Attributes,
+    attributes: Arc<Attributes>,
     query: Query,
     body: Bytes,
     warnings: Warnings,
@@ -59,7 +59,7 @@ pub(crate) async fn route(
             Ok(page)
         };
     }
-    let Attributes { group, version, resource, namespace, name, .. } = &attributes;
+    let Attributes { group, version, resource, namespace, name, .. } = &*attributes;
     let cluster = server.cluster.clone();
     let kinds = cluster.objects.registry.kinds();
     let Some(kind) = kinds.get(group, version, resource).cloned() else {

@@ -12,12 +12,15 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Response, header, request::Parts};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, header, request::Parts};
 use http_body::Body as _;
 use orlop_api::{protobuf, status::Status, time::Time, user::UserInfo};
 use orlop_audit::{
-    Auditor, Context, Event, Level, Stage, backend::Delivery, context::OBJECT_BYTES_MAX,
-    event::ResponseStatus, policy::Verdict,
+    Auditor, Context, Event, Level, Stage,
+    backend::Delivery,
+    context::OBJECT_BYTES_MAX,
+    event::{ResponseStatus, TRUNCATED},
+    policy::Verdict,
 };
 use orlop_net::http::WriteBarrier;
 use serde_json::Value;
@@ -29,7 +32,7 @@ use crate::{
     request::Attributes,
 };
 
-const AUDIT_ID: &str = "audit-id";
+const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 /// Bytes of an id that is accepted from a client.
 const CLIENT_ID_BYTES_MAX: usize = 64;
 /// Latency from which on an event tells it, as in Kubernetes.
@@ -121,7 +124,7 @@ impl Record {
     }
 
     /// Records that the request is refused before its user is known.
-    pub(crate) fn refuse(&mut self, auditing: &Auditing<'_>, attributes: &Attributes) {
+    pub(crate) fn refuse(&mut self, auditing: &Auditing<'_>, attributes: &Arc<Attributes>) {
         self.begin(auditing, attributes, None);
     }
 
@@ -130,7 +133,7 @@ impl Record {
     pub(crate) async fn receive(
         &mut self,
         auditing: &Auditing<'_>,
-        attributes: &Attributes,
+        attributes: &Arc<Attributes>,
     ) -> Result<(), Status> {
         self.user = Some(attributes.user.clone());
         self.effective_user = Some(attributes.user.clone());
@@ -143,7 +146,7 @@ impl Record {
         Err(Status::internal("failed to store audit event"))
     }
 
-    fn begin(&mut self, auditing: &Auditing<'_>, attributes: &Attributes, user: Option<&Arc<UserInfo>>) {
+    fn begin(&mut self, auditing: &Auditing<'_>, attributes: &Arc<Attributes>, user: Option<&Arc<UserInfo>>) {
         let Some(auditor) = auditing.auditor else { return };
         let verdict = auditor.evaluate(attributes, user.map(|user| &**user));
         if verdict.level == Level::None {
@@ -182,14 +185,14 @@ impl Record {
     }
 
     /// Records the decision of authorization.
-    pub(crate) fn authorized(&mut self, decision: &Decision) {
+    pub(crate) fn authorized(&mut self, decision: Decision) {
         let Some(audited) = &mut self.audited else { return };
         let (word, reason) = match decision {
             Decision::Allow(reason) => ("allow", reason),
             Decision::Deny(reason) | Decision::NoOpinion(reason) => ("forbid", reason),
         };
-        audited.event.annotate("authorization.k8s.io/decision", word);
-        audited.event.annotate("authorization.k8s.io/reason", reason.clone());
+        audited.event.annotations.add("authorization.k8s.io/decision", word);
+        audited.event.annotations.add("authorization.k8s.io/reason", reason);
     }
 
     /// Returns the part of the record that handlers add to; `None` if the request is not audited.
@@ -326,14 +329,14 @@ impl Audited {
                     let value = captured.object.decode(&captured.bytes);
                     self.event.response_object = value.map(|value| self.context.encode(&value));
                 }
-                false => self.event.annotate("audit.k8s.io/truncated", "true"),
+                false => self.event.annotations.add(TRUNCATED, "true"),
             }
         }
         self.auditor.complete(&mut self.event, &self.context);
         let latency = self.started.elapsed();
         if latency > LATENCY_MIN && !self.event.attributes.is_long_running() {
             let seconds = format!("{}s", latency.as_secs_f64());
-            self.event.annotate("apiserver.latency.k8s.io/total", seconds);
+            self.event.annotations.add("apiserver.latency.k8s.io/total", seconds);
         }
     }
 }

@@ -77,12 +77,13 @@ pub(crate) async fn authorize(
         }
     }
     metrics.record(&evaluation, started.elapsed());
-    record.authorized(&evaluation.decision);
-    match &evaluation.decision {
+    let answer = match &evaluation.decision {
         Decision::Allow(_) => Ok(()),
         Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(match evaluation.error() {
             Some(error) => Status::internal(&error),
             None => forbidden(attributes, reason),
         }),
-    }
+    };
+    record.authorized(evaluation.decision);
+    answer
 }

@@ -72,7 +72,7 @@ impl Mode {
 /// Replaces the user of a request by the one in the impersonation headers, if there is one and its user may.
 pub(crate) async fn impersonate(
     access: &Access,
-    attributes: &mut Attributes,
+    attributes: &mut Arc<Attributes>,
     headers: &HeaderMap,
 ) -> Result<(), Status> {
     let Some(wanted) = wanted(headers)? else { return Ok(()) };
@@ -81,7 +81,7 @@ pub(crate) async fn impersonate(
     for mode in Mode::ALL.iter().filter(|mode| mode.is_for(&wanted, &requester)) {
         match constrained(&access.authorizer, *mode, &wanted, attributes).await {
             Ok(user) => {
-                attributes.user = Arc::new(user);
+                Arc::make_mut(attributes).user = Arc::new(user);
                 return Ok(());
             }
             Err(refusal) => drop(first_refusal.get_or_insert(refusal)),
@@ -91,7 +91,7 @@ pub(crate) async fn impersonate(
         Check { authorizer: &access.authorizer, requester, verb: "impersonate".to_owned(), mode: None };
     match unconstrained.user(&wanted).await {
         Ok(user) => {
-            attributes.user = Arc::new(user);
+            Arc::make_mut(attributes).user = Arc::new(user);
             Ok(())
         }
         Err(refusal) => Err(first_refusal.unwrap_or(refusal)),
@@ -341,6 +341,7 @@ mod tests {
     async fn impersonated(user: UserInfo, headers: &[(&'static str, &str)]) -> Result<UserInfo, Status> {
         let mut attributes = Attributes { user: user.into(), verb: "get".into(), ..Attributes::default() };
         attributes.path = "/metrics".to_owned();
+        let mut attributes = Arc::new(attributes);
         impersonate(&Access::default(), &mut attributes, &map(headers)).await?;
         Ok((*attributes.user).clone())
     }

@@ -9,6 +9,8 @@ mod scale;
 mod streams;
 mod token;
 
+use std::sync::Arc;
+
 use http::Response;
 use orlop_api::{object_meta, options::FieldValidation, status::Status};
 
@@ -57,6 +59,7 @@ pub(crate) async fn bind(mut request: Request) -> Result<Response<Body>, Status>
         return Err(Status::bad_request("name is required"));
     }
     request.kind = pods;
-    (request.attributes.name, request.attributes.subresource) = (name, Some(Subresource::Binding));
+    let attributes = Arc::make_mut(&mut request.attributes);
+    (attributes.name, attributes.subresource) = (name, Some(Subresource::Binding));
     pods::bind(&request).await
 }
