@@ -77,7 +77,7 @@ pub(crate) async fn authorize(
         }
     }
     metrics.record(&evaluation, started.elapsed());
-    record.authorized(&evaluation.decision);
+    record.authorized(&evaluation);
     match &evaluation.decision {
         Decision::Allow(_) => Ok(()),
         Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(match evaluation.error() {
