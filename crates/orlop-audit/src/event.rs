@@ -308,7 +308,7 @@ impl Event {
         line.raw(",\"objectRef\":{\"resource\":");
         line.text(&attributes.resource);
         line.optional("namespace", or_else(namespace_of(attributes), &self.object.namespace));
-        line.optional("name", or_else(&attributes.name, &self.object.name));
+        line.optional("name", or_else(attributes.object_name(), &self.object.name));
         line.optional("uid", &self.object.uid);
         line.optional("apiGroup", &attributes.group);
         line.optional("apiVersion", &attributes.version);

@@ -12,7 +12,10 @@ use x509_parser::{
     certification_request::X509CertificationRequest, extensions::ParsedExtension, pem::Pem, prelude::FromDer,
 };
 
-use crate::encoding::{der, pem};
+use crate::{
+    encoding::{der, pem},
+    subject::texts,
+};
 
 /// Clocks differ; a new certificate must be valid everywhere at once.
 const BACKDATE_SECONDS: i64 = 5 * 60;
@@ -121,14 +124,15 @@ impl CertificateRequest {
         let (_, request) =
             X509CertificationRequest::from_der(&der).map_err(|_| invalid("malformed request"))?;
         let info = &request.certification_request_info;
-        let text =
-            |value: &x509_parser::x509::AttributeTypeAndValue<'_>| value.as_str().ok().map(str::to_owned);
+        // The subject is signed as it is: all of it must have been read.
+        let mut common_names = texts(info.subject.iter_common_name()).map_err(|why| invalid(&why))?;
+        let organizations = texts(info.subject.iter_organization()).map_err(|why| invalid(&why))?;
         let mut parsed = Self {
             subject: info.subject.as_raw().to_vec(),
             spki: info.subject_pki.raw.to_vec(),
             alternative_names: None,
-            common_name: info.subject.iter_common_name().filter_map(text).last().unwrap_or_default(),
-            organizations: info.subject.iter_organization().filter_map(text).collect(),
+            common_name: common_names.pop().unwrap_or_default(),
+            organizations,
             has_host_names: false,
             has_other_names: false,
         };
@@ -361,6 +365,22 @@ mod tests {
         assert!(parsed.subject_alternative_name().unwrap().is_some());
         assert!(!parsed.is_ca());
         assert!(parsed.validity().not_after.timestamp() <= system_clock() + 3600);
+    }
+
+    /// Go reads a BMPString; the API server does not, and would hide this group from whoever approves.
+    #[test]
+    fn subject_that_is_not_text_is_refused() {
+        let key = KeyPair::generate().unwrap();
+        for (kind, text) in [(0x0a, "system:masters"), (0x03, "admin")] {
+            let mut request = CertificateRequest::of_client("ann", &["dev".to_owned()], &key);
+            let utf16: Vec<u8> = text.encode_utf16().flat_map(u16::to_be_bytes).collect();
+            let attribute =
+                der(0x31, &der(0x30, &[der(0x06, &[0x55, 0x04, kind]), der(0x1e, &utf16)].concat()));
+            request.subject = der(0x30, &[attribute, request.subject[2..].to_vec()].concat());
+            let pem = request.to_pem(&key).unwrap();
+            let refused = CertificateRequest::parse(pem.as_bytes()).unwrap_err();
+            assert!(refused.0.starts_with("unable to parse csr: the subject is not text"), "{refused}");
+        }
     }
 
     #[test]

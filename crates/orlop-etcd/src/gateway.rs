@@ -13,7 +13,10 @@ use std::{
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use futures_util::{Stream, StreamExt, stream};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header::CONTENT_TYPE};
+use http::{
+    HeaderMap, HeaderValue, Method, Request, Response, StatusCode,
+    header::{CONTENT_TYPE, ORIGIN},
+};
 use http_body::{Body, Frame};
 use prost::Message;
 use prost_reflect::{
@@ -128,6 +131,10 @@ where
     };
     if request.method() != Method::POST {
         return failure(&Status::new(Code::Unimplemented, "Method Not Allowed"));
+    }
+    if request.headers().contains_key(ORIGIN) {
+        // Any page could write to the server of whoever looks at it, and read it under a name that leads there.
+        return failure(&Status::permission_denied("orlop: requests of web pages are refused"));
     }
     let body = request.into_body();
     let body = match transcoder.streams_requests {

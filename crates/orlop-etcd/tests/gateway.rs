@@ -39,9 +39,20 @@ impl Gateway {
 
     /// Sends a request, and returns the connection after the response's head, and the status code.
     async fn send(&self, method: &str, path: &str, body: &str) -> (BufReader<TcpStream>, u16) {
+        self.send_with("", method, path, body).await
+    }
+
+    /// Sends a request with more headers.
+    async fn send_with(
+        &self,
+        headers: &str,
+        method: &str,
+        path: &str,
+        body: &str,
+    ) -> (BufReader<TcpStream>, u16) {
         let mut connection = BufReader::new(TcpStream::connect(self.address).await.unwrap());
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+            "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}content-length: {}\r\n\r\n{body}",
             body.len()
         );
         connection.write_all(head.as_bytes()).await.unwrap();
@@ -67,6 +78,16 @@ impl Gateway {
     async fn post(&self, path: &str, body: Value) -> (u16, Value) {
         self.request("POST", path, &body.to_string()).await
     }
+}
+
+#[tokio::test]
+async fn pages_of_browsers_are_refused() {
+    let gateway = Gateway::start().await;
+    let headers = "origin: https://example.org\r\ncontent-type: text/plain\r\n";
+    let put = r#"{"key": "a2V5", "value": "dmFsdWU="}"#;
+    assert_eq!(gateway.send_with(headers, "POST", "/v3/kv/put", put).await.1, 403);
+    let (code, range) = gateway.request("POST", "/v3/kv/range", r#"{"key": "a2V5"}"#).await;
+    assert_eq!((code, range.get("kvs")), (200, None));
 }
 
 #[tokio::test]

@@ -316,8 +316,10 @@ impl Chain {
                             let annotations = authenticated.annotations.into_iter();
                             annotations.for_each(|(key, value)| audit.annotate(key, value));
                         }
-                        impersonation::impersonate(access, &mut attributes, &presented.impersonation).await?;
-                        record.impersonate(&attributes.user);
+                        let constraint =
+                            impersonation::impersonate(access, &mut attributes, &presented.impersonation)
+                                .await?;
+                        record.impersonate(&attributes.user, constraint);
                         let metrics = &self.authorization_metrics;
                         let authorized =
                             authorization::authorize(&access.authorizer, metrics, &attributes, &mut record);

@@ -6,6 +6,7 @@ mod support;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt, Full};
@@ -13,7 +14,19 @@ use orlop_audit::{
     Auditor, Metrics, Policy,
     backend::{BatchOptions, Format, LogBackend, LogOptions, Mode, RotationOptions},
 };
-use orlop_server::chain::Chain;
+use orlop_server::{
+    Tokens, User,
+    auth::{
+        Authorizer, Decision, Evaluation,
+        authorizer::{Authorizing, Rules, decided},
+        issuer::Issuer,
+    },
+    chain::Chain,
+    cluster::Cluster,
+    registry::Kinds,
+    request::Attributes,
+};
+use orlop_store::{Config, Endpoint, Store};
 use serde_json::{Value, json};
 use support::{apply, ask, call, get, server, whole};
 
@@ -27,7 +40,10 @@ struct Audited {
 }
 
 async fn audited(mode: Mode, path: Option<&str>, policy: &str) -> Audited {
-    let (chain, _) = server().await;
+    audited_on(server().await.0, mode, path, policy)
+}
+
+fn audited_on(chain: Chain, mode: Mode, path: Option<&str>, policy: &str) -> Audited {
     let folder = tempfile::tempdir().unwrap();
     let log = path.map_or_else(|| folder.path().join("audit.log"), PathBuf::from);
     let batch = BatchOptions {
@@ -110,6 +126,52 @@ async fn metadata_level_tells_who_did_what_and_no_bodies() {
     assert_eq!(delete["responseStatus"]["status"], "Success", "a delete answers with a Status");
     assert_eq!(delete["responseStatus"]["details"]["name"], "a");
     assert!(!std::fs::read_to_string(&server.log).unwrap().contains("plaintext"));
+}
+
+#[tokio::test]
+async fn object_of_a_list_is_the_one_that_its_selector_names() {
+    let rule =
+        "rules: [{level: Metadata, resources: [{group: '', resources: [secrets], resourceNames: [s]}]}]";
+    let server = audited(Mode::Blocking, None, &format!("omitStages: [RequestReceived]\n{rule}")).await;
+    let secrets = "/api/v1/namespaces/default/secrets";
+    for name in ["other", "s"] {
+        get(&server.chain, &format!("{secrets}?fieldSelector=metadata.name%3D{name}")).await;
+    }
+    let events = server.wait_for(1).await;
+    let reference = json!({"resource": "secrets", "namespace": "default", "name": "s", "apiVersion": "v1"});
+    assert_eq!(events.iter().map(|event| &event["objectRef"]).collect::<Vec<_>>(), [&reference]);
+}
+
+#[derive(Debug)]
+struct Broken;
+
+#[async_trait]
+impl Authorizer for Broken {
+    fn authorize<'a>(&'a self, _attributes: &'a Attributes) -> Authorizing<'a> {
+        decided(Evaluation {
+            decision: Decision::NoOpinion("".into()),
+            errors: vec!["the webhook is gone".to_owned()],
+        })
+    }
+
+    async fn rules(&self, _user: &User, _namespace: &str) -> Rules {
+        Rules::default()
+    }
+}
+
+#[tokio::test]
+async fn a_decision_that_could_not_be_made_is_told_as_such() {
+    let store = Store::open(Config::new(Endpoint::Memory)).await.unwrap();
+    let cluster = Arc::new(Cluster::new(store, Kinds::builtin(), Issuer::generate().unwrap()));
+    let chain = Chain::new(cluster.clone(), Tokens::default());
+    cluster.authorizer().replace(vec![Arc::new(Broken)]);
+    let policy = "omitStages: [RequestReceived]\nrules: [{level: Metadata}]";
+    let server = audited_on(chain, Mode::Blocking, None, policy);
+    let ann = User::authenticated("ann", []);
+    let request = Request::get(PODS).body(Full::<Bytes>::default()).unwrap();
+    assert_eq!(server.chain.answer(request, Some(&ann)).await.status(), 500);
+    let events = server.wait_for(1).await;
+    assert_eq!(events[0]["annotations"], json!({"authorization.k8s.io/reason": "internal error"}));
 }
 
 #[tokio::test]
@@ -200,6 +262,8 @@ async fn refused_and_impersonating_requests_are_audited() {
     assert_eq!((&events[1]["auditID"], &events[1]["userAgent"]), (&json!("mine"), &json!("test")));
     assert_eq!(events[1]["user"]["username"], "admin");
     assert_eq!(events[1]["impersonatedUser"]["username"], "bob");
+    let constraint = &events[1]["authenticationMetadata"]["impersonationConstraint"];
+    assert_eq!(constraint, "impersonate:user-info", "the permission by which admin is bob");
     assert_eq!(events[1]["responseStatus"]["code"], 403);
     assert_eq!(events[1]["annotations"]["authorization.k8s.io/decision"], "forbid");
 }
@@ -229,7 +293,7 @@ async fn abandoned_request_is_audited_as_closed_early() {
     let (sender, pieces) = tokio::sync::mpsc::channel(1);
     let body = orlop_server::http::body::Body::Stream(pieces);
     let request = Request::post(PODS).header("content-type", "application/json").body(body).unwrap();
-    let admin = orlop_server::User::master("admin");
+    let admin = User::master("admin");
     let answered =
         tokio::time::timeout(Duration::from_millis(50), server.chain.answer(request, Some(&admin))).await;
     assert!(answered.is_err());

@@ -103,7 +103,7 @@ impl GroupResources {
         if self.resources.is_empty() {
             return true;
         }
-        if !selects(&self.names, &attributes.name) {
+        if !selects(&self.names, attributes.object_name()) {
             return false;
         }
         let (resource, subresource) = (attributes.resource.as_str(), attributes.subresource_name());
@@ -158,6 +158,7 @@ mod tests {
     fn rules_match_as_in_kubernetes() {
         let pod = "/api/v1/namespaces/a/pods/x";
         let log = "/api/v1/namespaces/a/pods/x/log";
+        let by_name = "/api/v1/namespaces/a/pods?watch=1&fieldSelector=metadata.name%3Dx";
         for (rule, uri, expected) in [
             ("users: [ann]", pod, true),
             ("users: [bob]", pod, false),
@@ -183,6 +184,8 @@ mod tests {
             ("resources: [{resources: ['*']}]", log, true),
             ("resources: [{resources: [pods], resourceNames: [x]}]", pod, true),
             ("resources: [{resources: [pods], resourceNames: [z]}]", pod, false),
+            ("resources: [{resources: [pods], resourceNames: [x]}]", by_name, true),
+            ("resources: [{resources: [pods], resourceNames: [z]}]", by_name, false),
             ("resources: [{resources: ['*']}]", "/healthz", false),
             ("nonResourceURLs: ['*']", "/healthz", true),
             ("nonResourceURLs: ['*']", pod, false),

@@ -68,7 +68,14 @@ impl WebhookAuthorizer {
         Evaluation { decision, errors: vec![error] }
     }
 
-    async fn ask(&self, spec: Value) -> Result<ReviewStatus, String> {
+    async fn ask(&self, mut spec: Value) -> Result<ReviewStatus, String> {
+        // Version v1beta1 calls groups so.
+        if self.version == "v1beta1"
+            && let Some(spec) = spec.as_object_mut()
+            && let Some(groups) = spec.remove("groups")
+        {
+            spec.insert("group".to_owned(), groups);
+        }
         let review = json!({
             "apiVersion": format!("authorization.k8s.io/{}", self.version), "kind": "SubjectAccessReview",
             "metadata": {}, "spec": spec, "status": {"allowed": false},

@@ -31,7 +31,8 @@ pub struct Attributes {
     pub resource: String,
     /// Subresource, if the request is for one.
     pub subresource: Option<Subresource>,
-    /// Namespace; empty for none or all.
+    /// Namespace; empty for none or all. A request for a namespace is in that namespace, as in Kubernetes: a RoleBinding
+    /// there can grant it.
     pub namespace: String,
     /// Name of the object; empty for a collection.
     pub name: String,
@@ -134,10 +135,6 @@ impl Attributes {
                 attributes.selectors = Selectors::of(query);
             }
         }
-        if attributes.resource == "namespaces" && attributes.name == attributes.namespace {
-            // A namespace is not in itself.
-            attributes.namespace.clear();
-        }
         Some(attributes)
     }
 
@@ -179,6 +176,13 @@ impl Attributes {
     }
 }
 
+/// Returns the start of a path up to the end of a segment, with segments as [`Attributes`] tells them apart. The whole path
+/// if it has fewer.
+pub fn leading_segments(path: &str, count: usize) -> &str {
+    let last = count.checked_sub(1).and_then(|index| segments(path).nth(index));
+    last.map_or(path, |(start, segment)| &path[..start + segment.len()])
+}
+
 /// Returns the segments of a path with their positions, still encoded. An escaped slash separates segments too, as in
 /// Kubernetes: an extension API server that decodes the path before it splits it must not find a subresource in what was
 /// authorized as a name.
@@ -212,8 +216,8 @@ fn percent_decoded(segment: &str) -> Cow<'_, str> {
     if !segment.contains('%') {
         return Cow::Borrowed(segment);
     }
-    // A plus sign is literal in a path.
-    let escaped = segment.replace('+', "%2B");
+    // What has a meaning in a form is literal in a path.
+    let escaped = segment.replace('+', "%2B").replace('&', "%26").replace('=', "%3D");
     let pair = form_urlencoded::parse(escaped.as_bytes()).next();
     pair.map_or(Cow::Borrowed(segment), |(name, _)| Cow::Owned(name.into_owned()))
 }
@@ -250,20 +254,22 @@ mod tests {
         check("/api/v1/pods?watch=false", "list", "|v1||pods||");
         check("/api/v1/namespaces/a/pods/x", "get", "|v1|a|pods|x|");
         check("/api/v1/namespaces/a/pods/x/log", "get", "|v1|a|pods|x|log");
-        check("/api/v1/namespaces/a", "get", "|v1||namespaces|a|");
-        check("/api/v1/namespaces/a/status", "get", "|v1||namespaces|a|status");
+        check("/api/v1/namespaces/a", "get", "|v1|a|namespaces|a|");
+        check("/api/v1/namespaces/a/status", "get", "|v1|a|namespaces|a|status");
+        check("/api/v1/namespaces?fieldSelector=metadata.name%3Da", "list", "|v1||namespaces||");
         check("/api/v1/watch/namespaces/a/pods", "watch", "|v1|a|pods||");
         check("/apis/apps/v1/namespaces/a/deployments", "list", "apps|v1|a|deployments||");
         check("/apis/apps/v1", "get", "");
         check("/healthz", "get", "");
         check("/api/v1/nodes/a%3Ab", "get", "|v1||nodes|a:b|");
+        check("/api/v1/nodes/a=b&c+d%20e%3D", "get", "|v1||nodes|a=b&c+d e=|");
         check("/api/v1/namespaces/a/pods/x%2Fstatus", "get", "|v1|a|pods|x|status");
         check("/apis/apps/v1/namespaces/a%2fdeployments/x%2Fscale/y", "get", "apps|v1|a|deployments|x|scale");
         check("/api/v1/namespaces/%61/%70ods", "list", "|v1|a|pods||");
         assert_eq!(classified(Method::HEAD, "/livez").0, "head");
         assert_eq!(classified(Method::POST, "/api/v1/watch/namespaces/a/pods").0, "");
         assert_eq!(classified(Method::DELETE, "/api/v1/namespaces/a/pods").0, "deletecollection");
-        assert_eq!(classified(Method::PUT, "/api/v1/namespaces/a/finalize").1, "|v1||namespaces|a|finalize");
+        assert_eq!(classified(Method::PUT, "/api/v1/namespaces/a/finalize").1, "|v1|a|namespaces|a|finalize");
     }
 
     #[test]

@@ -116,6 +116,24 @@ async fn failing_server_never_allows() {
 }
 
 #[tokio::test]
+async fn groups_have_the_name_of_the_version() {
+    for (version, name, other) in [("v1", "groups", "group"), ("v1beta1", "group", "groups")] {
+        let server = Server::start(move |asked| {
+            let spec = &asked.json()["spec"];
+            let is_member = spec[name] == json!(["system:authenticated"]) && spec.get(other).is_none();
+            answer(version, json!({"allowed": is_member}))
+        })
+        .await;
+        let authorizer = authorizer(&server, |configuration| configuration.version = version.to_owned());
+        assert_eq!(
+            authorizer.authorize(&request("ann")).await.decision,
+            Decision::Allow("".into()),
+            "{version}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn match_conditions_select_requests_before_the_server_is_asked() {
     let server = Server::start(|_| answer("v1beta1", json!({"allowed": true}))).await;
     let conditions = |policy: FailurePolicy| {

@@ -163,6 +163,8 @@ pub(crate) fn validate_endpoint_ip(address: &str, path: &FieldPath) -> Vec<Field
     let Ok(parsed) = address.parse::<IpAddr>() else {
         return vec![FieldError::invalid(path, address, "must be a valid IP address")];
     };
+    // An IPv4 address that is written as one of IPv6 is that address.
+    let parsed = parsed.to_canonical();
     let (link_local, multicast) = match parsed {
         IpAddr::V4(v4) => (v4.is_link_local(), v4.octets()[..3] == [224, 0, 0]),
         IpAddr::V6(v6) => (v6.is_unicast_link_local(), v6.segments()[0] & 0xff0f == 0xff02),
@@ -286,7 +288,9 @@ pub(crate) mod tests {
             messages(validate_endpoint_ip("127.0.0.1", &path)),
             [r#"p: Invalid value: "127.0.0.1": may not be in the loopback range (127.0.0.0/8, ::1/128)"#]
         );
-        assert_eq!(messages(validate_endpoint_ip("224.0.0.1", &path)).len(), 1);
+        for address in ["224.0.0.1", "::ffff:127.0.0.1", "::ffff:169.254.169.254"] {
+            assert_eq!(messages(validate_endpoint_ip(address, &path)).len(), 1, "{address}");
+        }
         assert_eq!(
             messages(validate_int_or_percent(&json!("x"), &path)),
             [

@@ -1,7 +1,7 @@
 //! Authentication and authorization of the node's API, by the cluster.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -16,6 +16,7 @@ use orlop_client::{Api, Client, api::PostParams};
 use orlop_net::ClientCertificate;
 use rustls::pki_types::UnixTime;
 use tokio::time::Instant;
+use x509_parser::x509::AttributeTypeAndValue;
 
 use super::{Body, text};
 
@@ -32,9 +33,10 @@ pub(super) struct User {
     name: String,
     groups: Vec<String>,
     uid: Option<String>,
+    extra: BTreeMap<String, Vec<String>>,
 }
 
-/// Returns the user of a client certificate.
+/// Returns the user of a client certificate; `None` if it names none or cannot be read, as for the API server.
 pub(super) fn certificate_user(certificate: &ClientCertificate) -> Option<User> {
     let chain = match certificate {
         ClientCertificate::Absent => return None,
@@ -46,11 +48,15 @@ pub(super) fn certificate_user(certificate: &ClientCertificate) -> Option<User> 
     };
     let (_, parsed) = x509_parser::parse_x509_certificate(chain.first()?).ok()?;
     let subject = parsed.subject();
-    let name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
-    let groups = subject.iter_organization().filter_map(|group| group.as_str().ok()).map(str::to_owned);
-    let mut groups: Vec<String> = groups.collect();
+    // Of several common names the last counts, as for the API server: a signer has looked at no other.
+    let name = texts(subject.iter_common_name())?.pop().filter(|name| !name.is_empty())?;
+    let mut groups = texts(subject.iter_organization())?;
     groups.push("system:authenticated".to_owned());
-    Some(User { name, groups, uid: None })
+    Some(User { name, groups, uid: None, extra: BTreeMap::new() })
+}
+
+fn texts<'a>(values: impl Iterator<Item = &'a AttributeTypeAndValue<'a>>) -> Option<Vec<String>> {
+    values.map(|value| value.as_str().ok().map(str::to_owned)).collect()
 }
 
 /// The verb and subresource of a request on this node.
@@ -128,6 +134,7 @@ impl Access {
             name: info.username.unwrap_or_default(),
             groups: info.groups.unwrap_or_default(),
             uid: info.uid,
+            extra: info.extra.unwrap_or_default(),
         };
         let mut tokens = lock(&self.tokens);
         if tokens.len() >= CACHED_MAX {
@@ -151,6 +158,7 @@ impl Access {
                 user: Some(user.name),
                 groups: Some(user.groups),
                 uid: user.uid,
+                extra: Some(user.extra).filter(|extra| !extra.is_empty()),
                 resource_attributes: Some(ResourceAttributes {
                     verb: Some(verb.to_owned()),
                     resource: Some("nodes".to_owned()),
@@ -200,5 +208,48 @@ fn subresources(path: &str) -> &'static [&'static str] {
         "configz" => &["configz", "proxy"],
         "statusz" => &["statusz"],
         _ => &["proxy"],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, DistinguishedName, DnType, DnValue, KeyPair, string::BmpString};
+
+    use super::*;
+
+    /// Returns the user of a certificate with these attributes of its subject, in order. An organizational unit stands for
+    /// another common name.
+    fn user(attributes: &[(DnType, DnValue)]) -> Option<(String, Vec<String>)> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        for (kind, value) in attributes {
+            params.distinguished_name.push(kind.clone(), value.clone());
+        }
+        let mut der = params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec();
+        for start in 0..der.len() - 3 {
+            if der[start..start + 3] == [0x55, 0x04, 0x0b] {
+                der[start + 2] = 0x03;
+            }
+        }
+        let user = certificate_user(&ClientCertificate::Verified(vec![der.into()]))?;
+        Some((user.name, user.groups))
+    }
+
+    fn text(text: &str) -> DnValue {
+        DnValue::Utf8String(text.to_owned())
+    }
+
+    #[test]
+    fn certificates_name_the_user_that_their_signers_have_seen() {
+        let node = (DnType::OrganizationalUnitName, text("system:node:a"));
+        let nodes = (DnType::OrganizationName, text("system:nodes"));
+        let other = (DnType::CommonName, text("kube-apiserver-kubelet-client"));
+        let groups = ["system:nodes".to_owned(), "system:authenticated".to_owned()];
+        assert_eq!(user(&[other, node, nodes]), Some(("system:node:a".to_owned(), groups.to_vec())));
+        let masters = DnValue::BmpString(BmpString::try_from("system:masters").unwrap());
+        let ann = (DnType::CommonName, text("ann"));
+        assert_eq!(user(&[ann, (DnType::OrganizationName, masters)]), None);
+        assert_eq!(user(&[(DnType::OrganizationName, text("dev"))]), None);
+        assert_eq!(user(&[(DnType::CommonName, text(""))]), None);
     }
 }

@@ -194,7 +194,7 @@ async fn dispatch(access: Arc<Access>, request: Request) -> Result<Response<Body
                 Box::pin(reviews::create(&access, &request))
             }
             (Verb::Create, None) if subresources::is_binding(&request.kind) => {
-                Box::pin(subresources::bind(request))
+                Box::pin(async move { subresources::bind(&request).await })
             }
             (Verb::Create, None) => Box::pin(create::create(&request)),
             (Verb::Get, _) if own_object => Box::pin(get::get(&request)),

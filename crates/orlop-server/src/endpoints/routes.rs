@@ -44,7 +44,7 @@ pub(crate) struct Endpoints {
 pub(crate) async fn route(
     server: &Endpoints,
     parts: &Parts,
-    attributes: Arc<Attributes>,
+    mut attributes: Arc<Attributes>,
     query: Query,
     body: Bytes,
     warnings: Warnings,
@@ -58,6 +58,10 @@ pub(crate) async fn route(
         } else {
             Ok(page)
         };
+    }
+    if attributes.resource == "namespaces" && attributes.name == attributes.namespace {
+        // To authorizers a namespace is in itself; as an object it is in none.
+        Arc::make_mut(&mut attributes).namespace.clear();
     }
     let Attributes { group, version, resource, namespace, name, .. } = &*attributes;
     let cluster = server.cluster.clone();
@@ -139,6 +143,9 @@ async fn page(server: &Endpoints, parts: &Parts, query: &Query) -> Result<Respon
     let path = parts.uri.path();
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
     let reads = matches!(parts.method, Method::GET | Method::HEAD);
+    if !is_as_authorized(path) {
+        return Ok(not_found());
+    }
     match segments.as_slice() {
         // Health answers any method, also for checks that do not exist.
         ["healthz" | "livez" | "readyz", ..] => {
@@ -172,6 +179,13 @@ async fn page(server: &Endpoints, parts: &Parts, query: &Query) -> Result<Respon
         [] | ["index.html"] => Ok(json_page(&json!({"paths": paths(cluster)}))),
         _ => Ok(not_found()),
     }
+}
+
+/// Returns true unless a path is another spelling of that of a page: an authorizer may have denied only the usual one. Only
+/// discovery is also found with a slash at the end, as in Kubernetes.
+fn is_as_authorized(path: &str) -> bool {
+    let is_discovery = ["/api/", "/apis/", "/version/"].iter().any(|page| path.starts_with(page));
+    !path.contains("//") && (path == "/" || is_discovery || !path.ends_with('/'))
 }
 
 /// Returns true if there may be a page at a path.

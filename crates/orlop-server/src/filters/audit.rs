@@ -26,7 +26,7 @@ use orlop_net::http::WriteBarrier;
 use serde_json::Value;
 
 use crate::{
-    auth::Decision,
+    auth::{Decision, Evaluation},
     http::body::{Body, BodyWrapper, PolledFrame},
     object::{new_uid, now},
     request::Attributes,
@@ -175,19 +175,24 @@ impl Record {
         }));
     }
 
-    /// Records the user that the request is made as.
-    pub(crate) fn impersonate(&mut self, user: &Arc<UserInfo>) {
+    /// Records the user that the request is made as, and the verb of the constrained mode by which it is.
+    pub(crate) fn impersonate(&mut self, user: &Arc<UserInfo>, constraint: Option<String>) {
         let same = self.user.as_ref().is_some_and(|authenticated| Arc::ptr_eq(authenticated, user));
         if !same && let Some(audited) = &mut self.audited {
             audited.event.impersonated = Some(user.clone());
+            audited.event.impersonation_constraint = constraint.map(Into::into);
         }
         self.effective_user = Some(user.clone());
     }
 
-    /// Records the decision of authorization.
-    pub(crate) fn authorized(&mut self, decision: Decision) {
+    /// Records the decision of authorization; of one that could not be made only that.
+    pub(crate) fn authorized(&mut self, evaluation: Evaluation) {
         let Some(audited) = &mut self.audited else { return };
-        let (word, reason) = match decision {
+        let (word, reason) = match evaluation.decision {
+            Decision::Deny(_) | Decision::NoOpinion(_) if !evaluation.errors.is_empty() => {
+                audited.event.annotations.add("authorization.k8s.io/reason", "internal error");
+                return;
+            }
             Decision::Allow(reason) => ("allow", reason),
             Decision::Deny(reason) | Decision::NoOpinion(reason) => ("forbid", reason),
         };

@@ -84,6 +84,6 @@ pub(crate) async fn authorize(
             None => forbidden(attributes, reason),
         }),
     };
-    record.authorized(evaluation.decision);
+    record.authorized(evaluation);
     answer
 }

@@ -55,6 +55,11 @@ impl Mode {
         }
     }
 
+    /// Returns the verb of the permission to be a user.
+    fn verb(self) -> String {
+        format!("impersonate:{}", self.name())
+    }
+
     /// Returns true if the mode is for a user that a requester wants to be.
     fn is_for(self, wanted: &UserInfo, requester: &UserInfo) -> bool {
         let name_only = wanted.uid.is_empty() && wanted.groups.is_empty() && wanted.extra.is_empty();
@@ -69,20 +74,21 @@ impl Mode {
     }
 }
 
-/// Replaces the user of a request by the one in the impersonation headers, if there is one and its user may.
+/// Replaces the user of a request by the one in the impersonation headers, if there is one and its user may. Returns the verb
+/// of a constrained mode that allowed it.
 pub(crate) async fn impersonate(
     access: &Access,
     attributes: &mut Arc<Attributes>,
     headers: &HeaderMap,
-) -> Result<(), Status> {
-    let Some(wanted) = wanted(headers)? else { return Ok(()) };
+) -> Result<Option<String>, Status> {
+    let Some(wanted) = wanted(headers)? else { return Ok(None) };
     let requester = attributes.user.clone();
     let mut first_refusal = None;
     for mode in Mode::ALL.iter().filter(|mode| mode.is_for(&wanted, &requester)) {
         match constrained(&access.authorizer, *mode, &wanted, attributes).await {
             Ok(user) => {
                 Arc::make_mut(attributes).user = Arc::new(user);
-                return Ok(());
+                return Ok(Some(mode.verb()));
             }
             Err(refusal) => drop(first_refusal.get_or_insert(refusal)),
         }
@@ -92,7 +98,7 @@ pub(crate) async fn impersonate(
     match unconstrained.user(&wanted).await {
         Ok(user) => {
             Arc::make_mut(attributes).user = Arc::new(user);
-            Ok(())
+            Ok(None)
         }
         Err(refusal) => Err(first_refusal.unwrap_or(refusal)),
     }
@@ -114,8 +120,7 @@ async fn constrained(
     let verb = format!("impersonate-on:{}:{}", mode.name(), attributes.verb);
     let on = Attributes { user: requester.clone(), verb: verb.as_str().into(), ..attributes.clone() };
     authorize(authorizer, &on).await?;
-    let verb = format!("impersonate:{}", mode.name());
-    Check { authorizer, requester, verb, mode: Some(mode) }.user(wanted).await
+    Check { authorizer, requester, verb: mode.verb(), mode: Some(mode) }.user(wanted).await
 }
 
 /// The permissions to be a user.

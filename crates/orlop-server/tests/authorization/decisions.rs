@@ -1,6 +1,21 @@
 //! Decisions: who may do what, at once after a write.
 
-use orlop_server::User;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use orlop_server::{
+    Tokens, User,
+    auth::{
+        Authorizer, Decision,
+        authorizer::{Authorizing, Rules, decided},
+        issuer::Issuer,
+    },
+    chain::Chain,
+    cluster::Cluster,
+    registry::Kinds,
+    request::Attributes,
+};
+use orlop_store::{Config, Endpoint, Store};
 use serde_json::json;
 
 use crate::{
@@ -114,6 +129,81 @@ async fn users_verbs_and_kinds_decide_as_expected() {
         assert!(count.trim().parse::<u32>().unwrap() > 10, "{count}");
     }
     assert!(metrics.contains(r#"authorization_duration_seconds_count{result="allowed"}"#));
+}
+
+#[tokio::test]
+async fn a_role_in_a_namespace_grants_access_to_the_namespace() {
+    let (chain, _store) = server().await;
+    let view = binding("RoleBinding", "view", "ClusterRole/system:aggregate-to-view", &["User:ann"]);
+    create(&chain, &in_namespace("default", "rolebindings"), &view).await;
+    let ann = user("ann");
+    let ask = async |method: &str, path: &str| call_as(&chain, &ann, method, path, None).await;
+    let (code, namespace) = ask("GET", "/api/v1/namespaces/default").await;
+    assert_eq!((code, &namespace["metadata"]["name"]), (200, &json!("default")), "{namespace}");
+    let (code, status) = ask("GET", "/api/v1/namespaces/kube-system").await;
+    let message = "namespaces \"kube-system\" is forbidden: User \"ann\" cannot get resource \"namespaces\" in API group \"\" \
+                   in the namespace \"kube-system\"";
+    assert_eq!((code, status["message"].as_str()), (403, Some(message)));
+    for (method, path) in [
+        ("DELETE", "/api/v1/namespaces/default"),
+        ("GET", "/api/v1/namespaces"),
+        ("GET", "/api/v1/namespaces?fieldSelector=metadata.name%3Ddefault"),
+    ] {
+        assert_eq!(ask(method, path).await.0, 403, "{method} {path}");
+    }
+}
+
+/// Denies `/metrics`, and allows everything else.
+#[derive(Debug)]
+struct NoMetrics;
+
+#[async_trait]
+impl Authorizer for NoMetrics {
+    fn authorize<'a>(&'a self, attributes: &'a Attributes) -> Authorizing<'a> {
+        decided(match attributes.path.as_str() {
+            "/metrics" => Decision::Deny("not these".into()),
+            _ => Decision::Allow("".into()),
+        })
+    }
+
+    async fn rules(&self, _user: &User, _namespace: &str) -> Rules {
+        Rules::default()
+    }
+}
+
+#[tokio::test]
+async fn a_denied_path_has_no_other_spelling() {
+    let store = Store::open(Config::new(Endpoint::Memory)).await.unwrap();
+    let cluster = Arc::new(Cluster::new(store, Kinds::builtin(), Issuer::generate().unwrap()));
+    let chain = Chain::new(cluster.clone(), Tokens::default());
+    cluster.authorizer().replace(vec![Arc::new(NoMetrics)]);
+    let code = async |path: &str| call_as(&chain, &user("ann"), "GET", path, None).await.0;
+    assert_eq!(code("/metrics").await, 403);
+    for path in ["//metrics", "/metrics/", "/%6detrics", "/./metrics", "///metrics//"] {
+        assert_eq!(code(path).await, 404, "{path}");
+    }
+    for path in ["/", "/metrics/slis", "/api/", "/apis/", "/apis/apps/", "/apis/apps/v1/", "/version"] {
+        assert_eq!(code(path).await, 200, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn names_with_signs_of_forms_are_whole() {
+    let (chain, _store) = server().await;
+    let roles = format!("{RBAC}/clusterroles");
+    let rules = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]);
+    for name in ["mine", "mine&yours mine"] {
+        create(&chain, &roles, &role("ClusterRole", name, rules.clone())).await;
+    }
+    let only = json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["clusterroles"], "resourceNames": ["mine"]}]);
+    create(&chain, &roles, &role("ClusterRole", "only", only)).await;
+    let bound = binding("ClusterRoleBinding", "only", "ClusterRole/only", &["User:ann"]);
+    create(&chain, &format!("{RBAC}/clusterrolebindings"), &bound).await;
+    let other = format!("{roles}/mine&yours%20mine");
+    let (code, found) = call(&chain, "GET", &other, None).await;
+    assert_eq!((code, &found["metadata"]["name"]), (200, &json!("mine&yours mine")));
+    assert_eq!(call_as(&chain, &user("ann"), "DELETE", &other, None).await.0, 403);
+    assert_eq!(call(&chain, "GET", &format!("{roles}/mine"), None).await.0, 200);
 }
 
 #[tokio::test]

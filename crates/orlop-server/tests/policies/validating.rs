@@ -84,6 +84,28 @@ async fn denial_has_message_reason_and_code() {
 }
 
 #[tokio::test]
+async fn both_ways_to_bind_a_pod_are_under_policies() {
+    let pods = "/api/v1/namespaces/default/pods";
+    let legacy = "/api/v1/namespaces/default/bindings".to_owned();
+    for (resource, path) in [("pods/binding", format!("{pods}/p/binding")), ("bindings", legacy)] {
+        let chain = server().await;
+        let constraints = json!({"resourceRules": rules(&["CREATE"], &[resource])});
+        let validations = json!([{"expression": "object.kind == 'Binding' && object.target.name == 'good'"}]);
+        let spec = json!({"matchConstraints": constraints, "validations": validations});
+        validate(&chain, spec, json!({})).await;
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
+            "spec": {"containers": [{"name": "c", "image": "i"}]}});
+        create(&chain, pods, &pod).await;
+        let binding = |node: &str| {
+            json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"},
+                "target": {"apiVersion": "v1", "kind": "Node", "name": node}})
+        };
+        assert_eq!(call(&chain, "POST", &path, Some(&binding("bad"))).await.0, 422, "{resource}");
+        assert_eq!(call(&chain, "POST", &path, Some(&binding("good"))).await.0, 201, "{resource}");
+    }
+}
+
+#[tokio::test]
 async fn expressions_see_the_request() {
     let chain = server().await;
     let rows = [

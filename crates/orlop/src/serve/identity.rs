@@ -385,8 +385,10 @@ fn load_authority(secrets: &ClusterSecrets) -> anyhow::Result<Authority> {
     Authority::load(secrets.ca.clone()).context("the cluster's CA in the database cannot be used")
 }
 
+/// Issues the certificate towards nodes. Its user may use their APIs by a role, and is no administrator: a node names its own
+/// address, which may be that of an API server.
 fn issue_node_client(authority: &Authority) -> anyhow::Result<Credential> {
-    Ok(authority.client("kube-apiserver-kubelet-client", "system:masters")?)
+    Ok(authority.client("kube-apiserver-kubelet-client", "")?)
 }
 
 /// Reads the cluster key. Generates one for a new cluster, and returns whether it did.

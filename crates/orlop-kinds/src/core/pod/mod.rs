@@ -166,6 +166,10 @@ impl Strategy for Pod {
 
     fn validate_replacement(&self, object: &Value, old: &Value, subresource: &str) -> Vec<FieldError> {
         let mut errors = validate_spec(object);
+        // A binding brings annotations of its own.
+        if subresource != "binding" {
+            errors.extend(update::validate_annotations_update(object, old));
+        }
         errors.extend(match subresource {
             "" => self.validate_update(object, old),
             subresource => self.validate_subresource_update(subresource, object, old),

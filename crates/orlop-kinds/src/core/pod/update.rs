@@ -13,6 +13,11 @@ use crate::{
 
 const ALLOWED: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
+/// Annotation of pods that stand for static ones.
+const MIRROR_POD: &str = "kubernetes.io/config.mirror";
+/// Prefix of annotations with the profiles of containers.
+const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
+
 pub(crate) fn validate_spec_update(object: &Value, old: &Value) -> Vec<FieldError> {
     let path = FieldPath::root("spec");
     let none = Value::Object(Map::new());
@@ -43,6 +48,27 @@ pub(crate) fn validate_spec_update(object: &Value, old: &Value) -> Vec<FieldErro
         errors.push(FieldError::forbidden(&path, ALLOWED));
     }
     errors
+}
+
+/// Validates an update of annotations: those by which a pod stands for a static one or is confined are for life, since
+/// admission has decided about the pod with them.
+pub(crate) fn validate_annotations_update(object: &Value, old: &Value) -> Vec<FieldError> {
+    let path = FieldPath::root("metadata").child("annotations");
+    let (new, old) = (map(object, "/metadata/annotations"), map(old, "/metadata/annotations"));
+    let kind = |key: &str| match key {
+        MIRROR_POD => Some("mirror pod annotation"),
+        key if key.starts_with(APP_ARMOR) => Some("AppArmor annotations"),
+        _ => None,
+    };
+    let changed = old.iter().filter(|(key, before)| new.get(*key) != Some(*before)).map(|(key, _)| key);
+    let added = new.keys().filter(|key| !old.contains_key(*key));
+    let of = |verbs: &'static str| {
+        let path = path.clone();
+        move |key: &String| {
+            kind(key).map(|kind| FieldError::forbidden(&path.key(key), format!("may not {verbs} {kind}")))
+        }
+    };
+    changed.filter_map(of("remove or update")).chain(added.filter_map(of("add"))).collect()
 }
 
 /// Validates an update through `ephemeralcontainers`: containers may be added, and are immutable then.
@@ -215,7 +241,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::validation::tests::messages;
+    use crate::{core::pod::Pod, strategy::Strategy, validation::tests::messages};
 
     fn pod() -> Value {
         json!({"spec": {"containers": [{"name": "a", "image": "x:1", "env": []}], "nodeName": "n", "hostNetwork": false}})
@@ -237,6 +263,41 @@ mod tests {
         assert!(
             changed(|spec| *spec = json!({"containers": [{"name": "a", "image": "x:1"}], "nodeName": "n"}))
                 .is_empty()
+        );
+    }
+
+    #[test]
+    fn annotations_that_admission_has_seen_are_for_life() {
+        let with =
+            |annotations: Value| json!({"metadata": {"annotations": annotations}, "spec": pod()["spec"]});
+        let changed = |new: Value, old: Value| {
+            let (new, old) = (with(new), with(old));
+            let found = ["", "status"].map(|part| messages(Pod.validate_replacement(&new, &old, part)));
+            let found = found.map(|errors| {
+                errors.into_iter().filter(|error| error.starts_with("metadata")).collect::<Vec<_>>()
+            });
+            assert_eq!(found[0], found[1]);
+            found[0].clone()
+        };
+        let confined = "container.apparmor.security.beta.kubernetes.io/a";
+        assert!(changed(json!({"x": "2", MIRROR_POD: "h"}), json!({"x": "1", MIRROR_POD: "h"})).is_empty());
+        assert_eq!(
+            changed(json!({MIRROR_POD: "h"}), json!({})),
+            [
+                "metadata.annotations[kubernetes.io/config.mirror]: Forbidden: may not add mirror pod annotation"
+            ]
+        );
+        assert_eq!(
+            changed(json!({}), json!({MIRROR_POD: "h"})),
+            [
+                "metadata.annotations[kubernetes.io/config.mirror]: Forbidden: may not remove or update mirror pod annotation"
+            ]
+        );
+        assert_eq!(
+            changed(json!({confined: "unconfined"}), json!({confined: "runtime/default"})),
+            [format!(
+                "metadata.annotations[{confined}]: Forbidden: may not remove or update AppArmor annotations"
+            )]
         );
     }
 

@@ -9,8 +9,6 @@ mod scale;
 mod streams;
 mod token;
 
-use std::sync::Arc;
-
 use http::Response;
 use orlop_api::{object_meta, options::FieldValidation, status::Status};
 
@@ -18,7 +16,7 @@ use super::{Request, admission, decoder, verb_access};
 use crate::{
     http::body::Body,
     registry::Kind,
-    request::{Subresource, Verb},
+    request::{Attributes, Subresource, Verb},
 };
 
 /// Runs the verb of a request for a subresource.
@@ -28,7 +26,7 @@ pub(super) async fn run(request: &Request) -> Result<Response<Body>, Status> {
         (Verb::Get, Subresource::Scale) => scale::get(request).await,
         (Verb::Update, Subresource::Scale) => scale::update(request).await,
         (Verb::Patch, Subresource::Scale) => scale::patch(request).await,
-        (Verb::Create, Subresource::Binding) => pods::bind(request).await,
+        (Verb::Create, Subresource::Binding) => pods::bind(request, request).await,
         (Verb::Create, Subresource::Eviction) => eviction::evict(request).await,
         (Verb::Create, Subresource::Token) => token::create(request).await,
         (Verb::Get, Subresource::Log) => log::get(request).await,
@@ -49,17 +47,19 @@ pub(crate) fn is_binding(kind: &Kind) -> bool {
     (kind.gvk.group.as_str(), kind.resource.as_str()) == ("", "bindings")
 }
 
-/// Binds a pod by the legacy endpoint, where the Binding names the pod.
-pub(crate) async fn bind(mut request: Request) -> Result<Response<Body>, Status> {
-    let binding = decoder::object(&request, FieldValidation::Ignore)?;
+/// Binds a pod by the legacy endpoint, where the Binding names the pod. Admission sees the Binding that it is.
+pub(crate) async fn bind(request: &Request) -> Result<Response<Body>, Status> {
+    let binding = decoder::object(request, FieldValidation::Ignore)?;
     let name = object_meta::text(object_meta::of(&binding), "name").to_owned();
     let pods = request.cluster.objects.registry.kinds().get("", "v1", "pods").cloned();
     let pods = pods.ok_or_else(Status::resource_unknown)?;
     if name.is_empty() {
         return Err(Status::bad_request("name is required"));
     }
-    request.kind = pods;
-    let attributes = Arc::make_mut(&mut request.attributes);
-    (attributes.name, attributes.subresource) = (name, Some(Subresource::Binding));
-    pods::bind(&request).await
+    let attributes = Attributes {
+        verb: Verb::Create,
+        subresource: Some(Subresource::Binding),
+        ..request.attributes.for_object(pods.group_resource(), "v1", &request.attributes.namespace, &name)
+    };
+    pods::bind(request, &request.nested(pods, attributes)).await
 }

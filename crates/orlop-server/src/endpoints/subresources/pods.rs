@@ -17,14 +17,14 @@ use crate::{
     request::options::WriteOptions,
 };
 
-/// Binds a pod to a node.
-pub(super) async fn bind(request: &Request) -> Result<Response<Body>, Status> {
+/// Binds a pod to a node. `pod` is the request for the pod's subresource, which `request` may be itself.
+pub(super) async fn bind(request: &Request, pod: &Request) -> Result<Response<Body>, Status> {
     let options = WriteOptions::of(&request.query, "CreateOptions")?;
     let kind = GroupVersionKind::new("", "v1", "Binding");
     let mut binding = decoder::decode_as(request, &request.body, &kind, options.field_validation)?;
     admission::mutate_virtual(request, &mut binding).await?;
     let node = binding.pointer("/target/name").and_then(Value::as_str).unwrap_or_default().to_owned();
-    if object_meta::text(object_meta::of(&binding), "name") != request.attributes.name {
+    if object_meta::text(object_meta::of(&binding), "name") != pod.attributes.name {
         return Err(Status::bad_request("name in URL does not match name in Binding object"));
     }
     let errors = check_target(&binding, &node);
@@ -34,8 +34,8 @@ pub(super) async fn bind(request: &Request) -> Result<Response<Body>, Status> {
     admission::validate_virtual(request, &binding).await?;
     let copied = |field: &str| object_meta::of(&binding).get(field).and_then(Value::as_object).cloned();
     let (annotations, labels) = (copied("annotations"), copied("labels"));
-    let _bound = update::change(request, options.dry_run, |old| {
-        check_bindable(request, &binding, old)?;
+    let _bound = update::change(pod, options.dry_run, |old| {
+        check_bindable(pod, &binding, old)?;
         let mut object = old.clone();
         object["spec"]["nodeName"] = node.clone().into();
         if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {

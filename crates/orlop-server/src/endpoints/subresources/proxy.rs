@@ -1,7 +1,10 @@
 //! Proxies to pods, services and nodes.
 
+use std::{borrow::Cow, net::IpAddr};
+
 use http::{HeaderValue, Method, Response, StatusCode, header};
 use orlop_api::status::Status;
+use orlop_auth::request::leading_segments;
 use serde_json::Value;
 
 use super::nodes;
@@ -20,16 +23,16 @@ pub(super) async fn connect(request: &Request) -> Result<Response<Body>, Status>
     let backend = match request.kind.resource.as_str() {
         "pods" => pod(request, &object, &target)?,
         "services" => service(request, &object, &target).await?,
-        _ => node(request, &object, &target)?,
+        _ => node(request, &object, &target).await?,
     };
     let query = request.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
     let own_path = request.uri.path();
     let prefix = prefix(own_path, !attributes.namespace.is_empty());
-    let path = &own_path[prefix.len()..];
+    let path = path_at_backend(&own_path[prefix.len()..]);
     let is_read = matches!(request.method, Method::GET | Method::HEAD);
     if path.is_empty() && is_read && !request.headers.contains_key(header::UPGRADE) {
         // Relative links of the page would otherwise lead out of the proxy.
-        return redirect(&format!("{own_path}/{query}"));
+        return redirect(&format!("/{}/{query}", own_path.trim_start_matches('/')));
     }
     let mut headers = request.headers.clone();
     if let Ok(own_path) = HeaderValue::from_str(own_path) {
@@ -37,7 +40,7 @@ pub(super) async fn connect(request: &Request) -> Result<Response<Body>, Status>
     }
     let forwarded = Forwarded {
         method: request.method.clone(),
-        path: format!("{}{query}", if path.is_empty() { "/" } else { path }),
+        path: format!("{}{query}", if path.is_empty() { "/" } else { &*path }),
         headers,
         body: request.body.clone(),
         upgrade: request.upgrade.clone(),
@@ -59,12 +62,16 @@ fn redirect(location: &str) -> Result<Response<Body>, Status> {
     Ok(response)
 }
 
-/// Returns the path of a proxy itself, up to the path at the backend.
+/// Returns the path of a proxy itself, up to the path at the backend: that which authorizers and admission are told.
 fn prefix(path: &str, is_namespaced: bool) -> &str {
     // /api/v1/namespaces/NAMESPACE/pods/NAME/proxy, or /api/v1/nodes/NAME/proxy.
-    let segments = if is_namespaced { 7 } else { 5 };
-    let end = path.match_indices('/').nth(segments).map_or(path.len(), |(end, _)| end);
-    &path[..end]
+    leading_segments(path, if is_namespaced { 7 } else { 5 })
+}
+
+/// Returns the path at the backend from what follows the path of the proxy, which may begin with an escaped slash.
+fn path_at_backend(rest: &str) -> Cow<'_, str> {
+    let unescaped = rest.strip_prefix("%2F").or_else(|| rest.strip_prefix("%2f"));
+    unescaped.map_or(Cow::Borrowed(rest), |rest| Cow::Owned(format!("/{rest}")))
 }
 
 /// Returns the host as which the client knows this server.
@@ -135,16 +142,28 @@ async fn service(request: &Request, service: &Value, target: &Target<'_>) -> Res
     backend(request, &address, u64::from(port), target.is_https)
 }
 
-fn node(request: &Request, node: &Value, target: &Target<'_>) -> Result<Backend, Status> {
-    let backend = nodes::of_object(request, node)?;
-    match target.port {
-        "" => Ok(backend),
-        text => {
-            let port = text.parse().map_err(|_| Status::bad_request(format!("invalid port {text:?}")))?;
-            let tls = backend.tls.filter(|_| target.is_https || port == backend.port);
-            Ok(Backend { port, tls, ..backend })
-        }
+async fn node(request: &Request, node: &Value, target: &Target<'_>) -> Result<Backend, Status> {
+    let kubelet = nodes::of_object(request, node)?;
+    let port = match target.port {
+        "" => kubelet.port,
+        text => text.parse().map_err(|_| Status::bad_request(format!("invalid port {text:?}")))?,
+    };
+    if port == kubelet.port {
+        return Ok(kubelet);
     }
+    // Another program, which may be anybody's: it must not be on this machine, nor see the certificate that is meant for
+    // kubelets.
+    let address = addresses(&kubelet.host, port).await?;
+    let address = address.first().filter(|_| address.iter().all(|address| is_proxyable(*address)));
+    let address = address.ok_or_else(|| Status::bad_request("address not allowed"))?;
+    backend(request, &address.to_string(), u64::from(port), target.is_https)
+}
+
+/// Returns the addresses of a host.
+async fn addresses(host: &str, port: u16) -> Result<Vec<IpAddr>, Status> {
+    let found = tokio::net::lookup_host((host, port)).await;
+    let found = found.map_err(|error| Status::bad_request(format!("lookup {host}: {error}")))?;
+    Ok(found.map(|address| address.ip()).collect())
 }
 
 fn backend(request: &Request, address: &str, port: u64, is_https: bool) -> Result<Backend, Status> {
@@ -158,11 +177,16 @@ fn backend(request: &Request, address: &str, port: u64, is_https: bool) -> Resul
 
 /// Returns true for an address that a pod may have.
 fn is_allowed(address: &str) -> bool {
-    let Ok(address) = address.parse::<std::net::IpAddr>() else { return false };
-    match address {
-        std::net::IpAddr::V4(v4) if v4.is_loopback() => orlop_kinds::is_pod_loopback(v4),
-        std::net::IpAddr::V4(v4) => !v4.is_link_local() && !v4.is_multicast() && !v4.is_unspecified(),
-        std::net::IpAddr::V6(v6) => {
+    address.parse().is_ok_and(is_proxyable)
+}
+
+/// Returns true for an address that is not this machine's own.
+fn is_proxyable(address: IpAddr) -> bool {
+    // An IPv4 address may be written as one of IPv6.
+    match address.to_canonical() {
+        IpAddr::V4(v4) if v4.is_loopback() => orlop_kinds::is_pod_loopback(v4),
+        IpAddr::V4(v4) => !v4.is_link_local() && !v4.is_multicast() && !v4.is_unspecified(),
+        IpAddr::V6(v6) => {
             !v6.is_loopback() && !v6.is_unicast_link_local() && !v6.is_multicast() && !v6.is_unspecified()
         }
     }
@@ -187,11 +211,27 @@ mod tests {
             assert_eq!(prefix(&format!("{pod}{rest}"), true), pod);
             assert_eq!(prefix(&format!("/api/v1/nodes/n/proxy{rest}"), false), "/api/v1/nodes/n/proxy");
         }
+        for (path, rest) in [
+            ("//api/v1//namespaces/n/pods/p/proxy/a", "/a"),
+            ("/api/v1/namespaces%2Fn/pods/p/proxy/a/b", "/a/b"),
+            ("/api/v1/namespaces/n/pods/p%2Fproxy%2fa/b", "/a/b"),
+        ] {
+            assert_eq!(path_at_backend(&path[prefix(path, true).len()..]), rest, "{path}");
+        }
     }
 
     #[test]
     fn machine_is_not_reachable_through_a_pod() {
-        assert_eq!(["127.0.0.1", "169.254.169.254", "", "::1"].map(is_allowed), [false; 4]);
+        let own = [
+            "127.0.0.1",
+            "169.254.169.254",
+            "",
+            "::1",
+            "::ffff:127.0.0.1",
+            "::ffff:169.254.169.254",
+            "fe80::1",
+        ];
+        assert_eq!(own.map(is_allowed), [false; 7]);
         assert_eq!(["127.64.0.2", "10.1.2.3"].map(is_allowed), [true; 2]);
     }
 }
