@@ -16,6 +16,7 @@ use orlop_client::{Api, Client, api::PostParams};
 use orlop_net::ClientCertificate;
 use rustls::pki_types::UnixTime;
 use tokio::time::Instant;
+use x509_parser::x509::AttributeTypeAndValue;
 
 use super::{Body, text};
 
@@ -34,21 +35,47 @@ pub(super) struct User {
     uid: Option<String>,
 }
 
-/// Returns the user of a client certificate.
-pub(super) fn certificate_user(certificate: &ClientCertificate) -> Option<User> {
-    let chain = match certificate {
-        ClientCertificate::Absent => return None,
-        ClientCertificate::Verified(chain) => chain,
-        ClientCertificate::Presented(presented) => {
-            presented.verifier.verify(&presented.chain, UnixTime::now()).ok()?;
-            &presented.chain
+/// The client of a connection. Its certificate is verified for each request: it may expire and CAs may change while the
+/// connection is open.
+#[derive(Debug)]
+pub(super) struct Peer {
+    certificate: ClientCertificate,
+    /// The user that the certificate names, true or not.
+    named: Option<User>,
+}
+
+impl Peer {
+    /// Returns the client that presented a certificate.
+    pub(super) fn of(certificate: &ClientCertificate) -> Self {
+        let chain = match certificate {
+            ClientCertificate::Absent => &[][..],
+            ClientCertificate::Verified(chain) => chain,
+            ClientCertificate::Presented(presented) => &presented.chain,
+        };
+        Self { certificate: certificate.clone(), named: chain.first().and_then(|first| named(first)) }
+    }
+
+    /// Returns the user, if the CAs of clients vouch for the certificate now.
+    fn user(&self) -> Option<&User> {
+        let named = self.named.as_ref()?;
+        match &self.certificate {
+            ClientCertificate::Absent => None,
+            ClientCertificate::Verified(_) => Some(named),
+            ClientCertificate::Presented(presented) => {
+                presented.verifier.verify(&presented.chain, UnixTime::now()).ok().map(|()| named)
+            }
         }
-    };
-    let (_, parsed) = x509_parser::parse_x509_certificate(chain.first()?).ok()?;
-    let subject = parsed.subject();
-    let name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
-    let groups = subject.iter_organization().filter_map(|group| group.as_str().ok()).map(str::to_owned);
-    let mut groups: Vec<String> = groups.collect();
+    }
+}
+
+/// Returns the user that a certificate names. As for the API server, the last of several common names counts, and a
+/// subject that is not text is nobody's.
+fn named(certificate: &[u8]) -> Option<User> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    let text = |attribute: &AttributeTypeAndValue<'_>| attribute.as_str().ok().map(str::to_owned);
+    let names: Vec<String> = parsed.subject().iter_common_name().map(text).collect::<Option<_>>()?;
+    let name = names.into_iter().next_back().filter(|name| !name.is_empty())?;
+    let mut groups: Vec<String> = parsed.subject().iter_organization().map(text).collect::<Option<_>>()?;
     groups.push("system:authenticated".to_owned());
     Some(User { name, groups, uid: None })
 }
@@ -74,10 +101,10 @@ impl Access {
     /// Returns the response for a request that is not allowed.
     pub(super) async fn check(
         &self,
-        certificate: Option<&User>,
+        peer: Option<&Peer>,
         request: &Request<Incoming>,
     ) -> Result<(), Response<Body>> {
-        let user = match certificate {
+        let user = match peer.and_then(Peer::user) {
             Some(user) => user.clone(),
             None => self
                 .token_user(request)
@@ -200,5 +227,77 @@ fn subresources(path: &str) -> &'static [&'static str] {
         "configz" => &["configz", "proxy"],
         "statusz" => &["statusz"],
         _ => &["proxy"],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use std::sync::Arc;
+
+    use orlop_net::{ClientVerifier, PemSource, PresentedCertificate};
+    use rcgen::{
+        BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, DnValue,
+        ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    };
+
+    use super::*;
+
+    type Ca = CertifiedIssuer<'static, KeyPair>;
+
+    fn ca() -> Ca {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+    }
+
+    fn sources(ca: &Ca) -> Vec<PemSource> {
+        vec![PemSource::Inline(ca.pem())]
+    }
+
+    fn presented(ca: &Ca, verifier: &Arc<ClientVerifier>, names: Vec<(DnType, DnValue)>) -> Peer {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        names.into_iter().for_each(|(kind, value)| params.distinguished_name.push(kind, value));
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let certificate = params.signed_by(&KeyPair::generate().unwrap(), ca).unwrap();
+        let chain = vec![certificate.der().clone()];
+        let presented = PresentedCertificate { chain, verifier: verifier.clone() };
+        Peer::of(&ClientCertificate::Presented(presented))
+    }
+
+    fn text(text: &str) -> DnValue {
+        DnValue::Utf8String(text.to_owned())
+    }
+
+    #[test]
+    fn certificate_of_an_open_connection_is_not_accepted_once_its_ca_is_retired() {
+        let (old, new) = (ca(), ca());
+        let verifier = Arc::new(ClientVerifier::new(sources(&old)).unwrap());
+        let peer = presented(&old, &verifier, vec![(DnType::CommonName, text("ann"))]);
+        assert_eq!(peer.user().unwrap().name, "ann");
+        verifier.replace(sources(&new)).unwrap();
+        assert_eq!(peer.user(), None);
+    }
+
+    #[test]
+    fn certificate_names_the_user_that_the_api_server_sees() {
+        let ca = ca();
+        let verifier = Arc::new(ClientVerifier::new(sources(&ca)).unwrap());
+        // The name of a type by its number is another attribute of the same type.
+        let other = |last: u64| DnType::CustomDnType(vec![2, 5, 4, last]);
+        let names = vec![
+            (DnType::CommonName, text("kubernetes-admin")),
+            (DnType::OrganizationName, text("system:nodes")),
+            (other(3), text("system:node:a")),
+        ];
+        let user = presented(&ca, &verifier, names).user().unwrap().clone();
+        assert_eq!(user.name, "system:node:a");
+        assert_eq!(user.groups, ["system:nodes", "system:authenticated"]);
+        let hidden = DnValue::TeletexString(rcgen::string::TeletexString::try_from("admins").unwrap());
+        let unreadable = vec![(DnType::CommonName, text("ann")), (DnType::OrganizationName, hidden)];
+        assert_eq!(presented(&ca, &verifier, unreadable).user(), None);
+        assert_eq!(presented(&ca, &verifier, vec![(DnType::OrganizationName, text("dev"))]).user(), None);
     }
 }
