@@ -66,6 +66,7 @@ pub(crate) async fn authorize(
     record: &mut Record,
 ) -> Result<(), Status> {
     let started = Instant::now();
+    let attributes = &*attributes.for_authorizers();
     let mut evaluation = authorizer.evaluate(attributes).await;
     let is_head = !attributes.is_resource_request && attributes.verb.as_str() == "head";
     if is_head && !matches!(evaluation.decision, Decision::Allow(_)) {
