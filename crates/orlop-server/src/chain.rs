@@ -315,8 +315,9 @@ impl Chain {
                             let annotations = authenticated.annotations.into_iter();
                             annotations.for_each(|(key, value)| audit.annotate(key, value));
                         }
-                        impersonation::impersonate(access, &mut attributes, &presented.impersonation).await?;
-                        record.impersonate(&attributes.user);
+                        let headers = &presented.impersonation;
+                        let constraint = impersonation::impersonate(access, &mut attributes, headers).await?;
+                        record.impersonate(&attributes.user, constraint);
                         let metrics = &self.authorization_metrics;
                         let authorized =
                             authorization::authorize(&access.authorizer, metrics, &attributes, &mut record);

@@ -46,13 +46,18 @@ enum Mode {
 impl Mode {
     const ALL: &[Self] = &[Self::AssociatedNode, Self::ArbitraryNode, Self::ServiceAccount, Self::UserInfo];
 
-    fn name(self) -> &'static str {
+    /// Returns the verb of the permission to be a user by this mode, which audit knows the mode by.
+    fn verb(self) -> &'static str {
         match self {
-            Self::AssociatedNode => "associated-node",
-            Self::ArbitraryNode => "arbitrary-node",
-            Self::ServiceAccount => "serviceaccount",
-            Self::UserInfo => "user-info",
+            Self::AssociatedNode => "impersonate:associated-node",
+            Self::ArbitraryNode => "impersonate:arbitrary-node",
+            Self::ServiceAccount => "impersonate:serviceaccount",
+            Self::UserInfo => "impersonate:user-info",
         }
+    }
+
+    fn name(self) -> &'static str {
+        self.verb().trim_start_matches("impersonate:")
     }
 
     /// Returns true if the mode is for a user that a requester wants to be.
@@ -69,30 +74,30 @@ impl Mode {
     }
 }
 
-/// Replaces the user of a request by the one in the impersonation headers, if there is one and its user may.
+/// Replaces the user of a request by the one in the impersonation headers, if there is one and its user may. Returns the verb
+/// of a constrained impersonation.
 pub(crate) async fn impersonate(
     access: &Access,
     attributes: &mut Attributes,
     headers: &HeaderMap,
-) -> Result<(), Status> {
-    let Some(wanted) = wanted(headers)? else { return Ok(()) };
+) -> Result<Option<&'static str>, Status> {
+    let Some(wanted) = wanted(headers)? else { return Ok(None) };
     let requester = attributes.user.clone();
     let mut first_refusal = None;
     for mode in Mode::ALL.iter().filter(|mode| mode.is_for(&wanted, &requester)) {
         match constrained(&access.authorizer, *mode, &wanted, attributes).await {
             Ok(user) => {
                 attributes.user = Arc::new(user);
-                return Ok(());
+                return Ok(Some(mode.verb()));
             }
             Err(refusal) => drop(first_refusal.get_or_insert(refusal)),
         }
     }
-    let unconstrained =
-        Check { authorizer: &access.authorizer, requester, verb: "impersonate".to_owned(), mode: None };
+    let unconstrained = Check { authorizer: &access.authorizer, requester, verb: "impersonate", mode: None };
     match unconstrained.user(&wanted).await {
         Ok(user) => {
             attributes.user = Arc::new(user);
-            Ok(())
+            Ok(None)
         }
         Err(refusal) => Err(first_refusal.unwrap_or(refusal)),
     }
@@ -113,16 +118,15 @@ async fn constrained(
     }
     let verb = format!("impersonate-on:{}:{}", mode.name(), attributes.verb);
     let on = Attributes { user: requester.clone(), verb: verb.as_str().into(), ..attributes.clone() };
-    authorize(authorizer, &on).await?;
-    let verb = format!("impersonate:{}", mode.name());
-    Check { authorizer, requester, verb, mode: Some(mode) }.user(wanted).await
+    authorize(authorizer, &on.for_authorizers()).await?;
+    Check { authorizer, requester, verb: mode.verb(), mode: Some(mode) }.user(wanted).await
 }
 
 /// The permissions to be a user.
 struct Check<'a> {
     authorizer: &'a UnionAuthorizer,
     requester: Arc<UserInfo>,
-    verb: String,
+    verb: &'static str,
     /// `None` for unconstrained impersonation.
     mode: Option<Mode>,
 }
@@ -150,7 +154,7 @@ impl Check<'_> {
     fn attributes(&self, group: &str, resource: &str, name: &str) -> Attributes {
         Attributes {
             user: self.requester.clone(),
-            verb: self.verb.as_str().into(),
+            verb: self.verb.into(),
             is_resource_request: true,
             group: group.to_owned(),
             version: "v1".to_owned(),
