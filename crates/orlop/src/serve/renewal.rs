@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use orlop_net::{PemSource, ServerTls};
+use orlop_net::{ClientVerifier, PemSource, ServerTls};
 use orlop_server::{
     auth::identity::{self, ClusterSecrets},
     cluster::Cluster,
@@ -39,6 +39,8 @@ pub(super) struct Renewal {
     pub(super) tls: ServerTls,
     pub(super) verifiers: Verifiers,
     pub(super) kubelet: Option<Kubelet>,
+    /// Verifies API servers' certificates towards the resource metrics API in this process.
+    pub(super) metrics: Option<Arc<ClientVerifier>>,
     pub(super) trust: SharedTrust,
     pub(super) root_ca: watch::Sender<String>,
 }
@@ -98,6 +100,9 @@ impl Renewal {
         let (flags, identity) = (&self.authentication, &self.identity);
         self.verifiers.users.replace(flags.client_cas(identity.ca()))?;
         self.trust.store(Arc::new(identity.trust()?));
+        if let Some(metrics) = &self.metrics {
+            metrics.replace(identity.front_proxy_cas())?;
+        }
         if let Some(kubelet) = &self.kubelet {
             kubelet.verifier.replace(vec![PemSource::Inline(identity.ca().to_owned())])?;
             let (certificate, key) =
