@@ -405,6 +405,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         metrics: metrics_verifier,
         trust,
         root_ca,
+        pending: None,
     };
     let renewal_loop = tokio::spawn(renewal.run(store.clone()));
     chain.done(CONTROLLERS);

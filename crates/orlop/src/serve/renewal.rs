@@ -25,6 +25,8 @@ use super::{
 
 /// Interval at which the expiry of certificates is checked.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(12 * 60 * 60);
+/// Delay before keys are tried again that could not be taken over: a retired CA is trusted until then.
+const RETRY: Duration = Duration::from_secs(5);
 
 /// Everything that is replaced when keys or certificates change.
 pub(super) struct Renewal {
@@ -43,6 +45,8 @@ pub(super) struct Renewal {
     pub(super) metrics: Option<Arc<ClientVerifier>>,
     pub(super) trust: SharedTrust,
     pub(super) root_ca: watch::Sender<String>,
+    /// Keys that could not be taken over yet.
+    pub(super) pending: Option<ClusterSecrets>,
 }
 
 impl Renewal {
@@ -55,6 +59,7 @@ impl Renewal {
         });
         let renew = async {
             loop {
+                let pause = if self.pending.is_some() { RETRY } else { RENEWAL_INTERVAL };
                 tokio::select! {
                     // The sender lives as long as this.
                     _ = changes.changed() => {
@@ -63,7 +68,10 @@ impl Renewal {
                             self.rotate(secrets).await;
                         }
                     }
-                    () = tokio::time::sleep(RENEWAL_INTERVAL) => self.renew().await,
+                    () = tokio::time::sleep(pause) => match self.pending.take() {
+                        Some(secrets) => self.rotate(secrets).await,
+                        None => self.renew().await,
+                    },
                 }
             }
         };
@@ -74,10 +82,16 @@ impl Renewal {
     }
 
     async fn rotate(&mut self, secrets: ClusterSecrets) {
-        let adopted = self.identity.adopt(secrets).and_then(|()| self.apply());
+        let adopted = self.identity.adopt(secrets.clone()).and_then(|()| self.apply());
         match adopted {
-            Ok(()) => tracing::info!("took over the cluster's keys after a step of their rotation"),
-            Err(error) => tracing::error!(?error, "cannot take over the cluster's keys: restart this server"),
+            Ok(()) => {
+                self.pending = None;
+                tracing::info!("took over the cluster's keys after a step of their rotation");
+            }
+            Err(error) => {
+                self.pending = Some(secrets);
+                tracing::error!(?error, "cannot take over the cluster's keys; trying again");
+            }
         }
         self.write_files().await;
     }
