@@ -2,6 +2,9 @@
 //!
 //! Certificates are encoded here and not by `rcgen`, whose names hold one attribute of a kind: a user may be in several
 //! groups, which are organizations of the subject.
+//!
+//! The subject is encoded anew. Readers of certificates differ in what they make of several common names, of text in rare
+//! encodings and of unknown attributes: all of them are to see the subject that was checked.
 
 use std::time::Duration;
 
@@ -10,12 +13,17 @@ use rcgen::{CertificateSigningRequestParams, KeyPair, SigningKey};
 use rustls::pki_types::CertificateSigningRequestDer;
 use x509_parser::{
     certification_request::X509CertificationRequest, extensions::ParsedExtension, pem::Pem, prelude::FromDer,
+    x509::X509Name,
 };
 
-use crate::{
-    encoding::{der, pem},
-    subject::texts,
-};
+use crate::encoding::{der, pem};
+
+/// Attributes of a subject that certificates get, as in Kubernetes, by the last byte of their object identifier (2.5.4.x):
+/// country, organization, organizational unit, locality, province, street address, postal code, common name, serial
+/// number. The uid of a user is not one of them: a requester cannot choose it.
+const ATTRIBUTES: [u8; 9] = [6, 10, 11, 7, 8, 9, 17, COMMON_NAME, 5];
+const COMMON_NAME: u8 = 3;
+const ORGANIZATION: u8 = 10;
 
 /// Clocks differ; a new certificate must be valid everywhere at once.
 const BACKDATE_SECONDS: i64 = 5 * 60;
@@ -30,7 +38,7 @@ pub struct RequestError(pub String);
 /// A certificate request whose signature is valid: its maker holds the key.
 #[derive(Clone, Debug)]
 pub struct CertificateRequest {
-    /// DER of the subject.
+    /// DER of the subject: of the attributes that certificates get.
     subject: Vec<u8>,
     /// DER of the public key.
     spki: Vec<u8>,
@@ -124,15 +132,13 @@ impl CertificateRequest {
         let (_, request) =
             X509CertificationRequest::from_der(&der).map_err(|_| invalid("malformed request"))?;
         let info = &request.certification_request_info;
-        // The subject is signed as it is: all of it must have been read.
-        let mut common_names = texts(info.subject.iter_common_name()).map_err(|why| invalid(&why))?;
-        let organizations = texts(info.subject.iter_organization()).map_err(|why| invalid(&why))?;
+        let subject = Subject::of(&info.subject).map_err(invalid)?;
         let mut parsed = Self {
-            subject: info.subject.as_raw().to_vec(),
+            subject: subject.to_der(),
             spki: info.subject_pki.raw.to_vec(),
             alternative_names: None,
-            common_name: common_names.pop().unwrap_or_default(),
-            organizations,
+            common_name: subject.first(COMMON_NAME).unwrap_or_default().to_owned(),
+            organizations: subject.all(ORGANIZATION).map(str::to_owned).collect(),
             has_host_names: false,
             has_other_names: false,
         };
@@ -170,15 +176,10 @@ impl CertificateRequest {
 
     /// Returns the request of a client with a key: its name and its groups.
     pub fn of_client(name: &str, groups: &[String], key: &KeyPair) -> Self {
-        let attribute = |oid: &[u8], text: &str| {
-            let pair = [der(0x06, oid), der(0x0c, text.as_bytes())].concat();
-            der(0x31, &der(0x30, &pair))
-        };
-        let mut subject: Vec<u8> =
-            groups.iter().flat_map(|group| attribute(&[0x55, 0x04, 0x0a], group)).collect();
-        subject.extend(attribute(&[0x55, 0x04, 0x03], name));
+        let groups_of = groups.iter().map(|group| (ORGANIZATION, group.clone()));
+        let subject = Subject(groups_of.chain([(COMMON_NAME, name.to_owned())]).collect());
         Self {
-            subject: der(0x30, &subject),
+            subject: subject.to_der(),
             spki: rcgen::PublicKeyData::subject_public_key_info(key),
             alternative_names: None,
             common_name: name.to_owned(),
@@ -271,6 +272,44 @@ impl CertificateRequest {
     }
 }
 
+/// Attributes of a subject by the last byte of their object identifier, in order.
+struct Subject(Vec<(u8, String)>);
+
+impl Subject {
+    /// Returns the attributes of a name that certificates get. Of several common names the last counts, as in Go.
+    fn of(name: &X509Name<'_>) -> Result<Self, &'static str> {
+        let mut all = Vec::new();
+        for attribute in name.iter_attributes() {
+            let Some(id) = attribute.attr_type().as_bytes().strip_prefix(&[0x55, 0x04]) else { continue };
+            let Some(id) = ATTRIBUTES.iter().find(|known| id == [**known]) else { continue };
+            // Others may read what is no text here, such as a BMPString: nothing unread is signed.
+            let text = attribute.as_str().map_err(|_| "the subject has an attribute that is not text")?;
+            if *id == COMMON_NAME {
+                all.retain(|(other, _)| *other != COMMON_NAME);
+            }
+            all.push((*id, text.to_owned()));
+        }
+        Ok(Self(all))
+    }
+
+    fn all(&self, id: u8) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(move |(other, _)| *other == id).map(|(_, text)| text.as_str())
+    }
+
+    fn first(&self, id: u8) -> Option<&str> {
+        self.all(id).next()
+    }
+
+    fn to_der(&self) -> Vec<u8> {
+        const UTF8_STRING: u8 = 0x0c;
+        let attribute = |(id, text): &(u8, String)| {
+            let pair = [der(0x06, &[0x55, 0x04, *id]), der(UTF8_STRING, text.as_bytes())].concat();
+            der(0x31, &der(0x30, &pair))
+        };
+        der(0x30, &self.0.iter().flat_map(attribute).collect::<Vec<u8>>())
+    }
+}
+
 /// Returns the AlgorithmIdentifier of a key's signatures.
 fn signature_algorithm(key: &KeyPair) -> Result<Vec<u8>, &'static str> {
     const ECDSA: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03];
@@ -308,7 +347,7 @@ fn time(seconds: i64) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use rcgen::{CertificateParams, DnType};
+    use rcgen::{CertificateParams, DnType, DnValue};
     use rustls::pki_types::{CertificateDer, UnixTime, pem::PemObject};
 
     use super::*;
@@ -367,22 +406,6 @@ mod tests {
         assert!(parsed.validity().not_after.timestamp() <= system_clock() + 3600);
     }
 
-    /// Go reads a BMPString; the API server does not, and would hide this group from whoever approves.
-    #[test]
-    fn subject_that_is_not_text_is_refused() {
-        let key = KeyPair::generate().unwrap();
-        for (kind, text) in [(0x0a, "system:masters"), (0x03, "admin")] {
-            let mut request = CertificateRequest::of_client("ann", &["dev".to_owned()], &key);
-            let utf16: Vec<u8> = text.encode_utf16().flat_map(u16::to_be_bytes).collect();
-            let attribute =
-                der(0x31, &der(0x30, &[der(0x06, &[0x55, 0x04, kind]), der(0x1e, &utf16)].concat()));
-            request.subject = der(0x30, &[attribute, request.subject[2..].to_vec()].concat());
-            let pem = request.to_pem(&key).unwrap();
-            let refused = CertificateRequest::parse(pem.as_bytes()).unwrap_err();
-            assert!(refused.0.starts_with("unable to parse csr: the subject is not text"), "{refused}");
-        }
-    }
-
     #[test]
     fn forged_and_malformed_requests_are_refused() {
         let key = KeyPair::generate().unwrap();
@@ -397,6 +420,66 @@ mod tests {
             assert!(CertificateRequest::parse(bad.as_bytes()).is_err());
         }
         assert!(Usages::parse(&["cert sign"]).is_err());
+    }
+
+    /// Returns a request whose subject has attributes in any number and encoding.
+    fn request_with(attributes: &[(&[u64], DnValue)]) -> Result<CertificateRequest, RequestError> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        for (index, (oid, value)) in attributes.iter().enumerate() {
+            // A name holds one attribute of a type, and knows some types by two names.
+            let kind = match (*oid, index) {
+                ([2, 5, 4, 3], 0) => DnType::CommonName,
+                ([2, 5, 4, 10], 0) => DnType::OrganizationName,
+                (other, _) => DnType::CustomDnType(other.to_vec()),
+            };
+            params.distinguished_name.push(kind, value.clone());
+        }
+        let pem = params.serialize_request(&KeyPair::generate().unwrap()).unwrap().pem().unwrap();
+        CertificateRequest::parse(pem.as_bytes())
+    }
+
+    #[test]
+    fn unreadable_attributes_of_a_subject_are_never_signed() {
+        const ORGANIZATION: &[u64] = &[2, 5, 4, 10];
+        const NAME: &[u64] = &[2, 5, 4, 3];
+        let text = |text: &str| DnValue::Utf8String(text.to_owned());
+        for hidden in [
+            DnValue::BmpString(rcgen::string::BmpString::try_from("system:masters").unwrap()),
+            DnValue::TeletexString(rcgen::string::TeletexString::try_from("system:masters").unwrap()),
+        ] {
+            // The first organization is what a kubelet may ask for.
+            let kubelet = [(ORGANIZATION, text("system:nodes")), (ORGANIZATION, hidden.clone())];
+            let refused = request_with(&kubelet).unwrap_err();
+            assert!(refused.0.contains("not text"), "{refused}");
+            let named = [(NAME, hidden), (ORGANIZATION, text("system:nodes")), (NAME, text("system:node:a"))];
+            assert!(request_with(&named).is_err());
+        }
+    }
+
+    #[test]
+    fn certificate_has_the_subject_that_was_checked_and_no_other() {
+        let text = |text: &str| DnValue::Utf8String(text.to_owned());
+        let (name, uid): (&[u64], &[u64]) = (&[2, 5, 4, 3], &[1, 3, 6, 1, 4, 1, 57683, 2]);
+        let attributes = [
+            (name, text("kubernetes-admin")),
+            (&[2, 5, 4, 10][..], text("system:nodes")),
+            (uid, text("uid-of-somebody-else")),
+            (&[2, 5, 4, 11][..], text("unit")),
+            (name, text("system:node:a")),
+        ];
+        let request = request_with(&attributes).unwrap();
+        assert_eq!(request.common_name, "system:node:a");
+        let ca = Authority::generate().unwrap();
+        let certificate = sign(&ca, &request, Usages::client());
+        let signed = user(&ca, &certificate);
+        assert_eq!((signed.name.as_str(), signed.uid.as_str()), ("system:node:a", ""));
+        assert_eq!(signed.groups, ["system:nodes"]);
+        let der = CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap();
+        let (_, parsed) = x509_parser::parse_x509_certificate(&der).unwrap();
+        let names: Vec<_> = parsed.subject().iter_common_name().map(|name| name.as_str().unwrap()).collect();
+        assert_eq!(names, ["system:node:a"]);
+        assert_eq!(parsed.subject().iter_attributes().count(), 3);
     }
 
     proptest! {

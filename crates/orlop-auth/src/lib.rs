@@ -5,7 +5,6 @@
 //! ```text
 //! request, headers, time       attributes of requests: user, verb, resource; identities in headers; the clock
 //! domain_path, encoding        keys of users' extra fields; DER and PEM
-//! subject                      subjects of certificates
 //! files                        files that are followed
 //! jose                         signed JSON Web Tokens and their keys
 //! lookup                       objects that credentials depend on
@@ -42,7 +41,6 @@ pub mod pki;
 pub mod rbac;
 pub mod request;
 pub mod signers;
-mod subject;
 pub mod time;
 pub mod tokens;
 pub mod webhook;

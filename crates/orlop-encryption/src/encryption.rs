@@ -81,23 +81,35 @@ impl Encryption {
         Box::pin(async move {
             let started = tokio::time::Instant::now();
             loop {
-                match self.try_open_index(store).await {
+                match self.open_index_with(&self.resources(), store).await {
+                    Ok(key) => {
+                        self.set_index_key(key);
+                        return Ok(());
+                    }
                     Err(error) if started.elapsed() < START_MAX && self.check().await.is_err() => {
                         tracing::warn!(error, "cannot open the index' key yet: a KMS plugin is not healthy");
                         tokio::time::sleep(Duration::from_secs(1)).await;
                     }
-                    result => {
-                        return result.map_err(|error| {
-                            format!("cannot open the key of encrypted index terms: {error}")
-                        });
+                    Err(error) => {
+                        return Err(format!("cannot open the key of encrypted index terms: {error}"));
                     }
                 }
             }
         })
     }
 
-    async fn try_open_index(&self, store: &Store) -> Result<(), String> {
-        let resources = self.resources();
+    fn set_index_key(&self, key: Option<hmac::Key>) {
+        if let Some(key) = key {
+            *self.index_key.write().unwrap_or_else(PoisonError::into_inner) = Some(key);
+        }
+    }
+
+    /// Loads or makes the key of the index with the providers of a configuration. `None` if nothing is encrypted.
+    async fn open_index_with(
+        &self,
+        resources: &Resources,
+        store: &Store,
+    ) -> Result<Option<hmac::Key>, String> {
         for _ in 0..8 {
             let stored = index_key(store).await?;
             let sealed = |key: &[u8]| {
@@ -108,7 +120,7 @@ impl Encryption {
             let Some(kv) = stored else {
                 let key: [u8; 32] = rand::random();
                 // Nothing is encrypted: nothing has to be hidden.
-                let Some(value) = sealed(&key)? else { return Ok(()) };
+                let Some(value) = sealed(&key)? else { return Ok(None) };
                 let create = Txn::create(Put::new(INDEX_KEY, value));
                 store.txn(create).await.map_err(|error| error.to_string())?;
                 // Another server may have been first: the stored one counts.
@@ -121,9 +133,7 @@ impl Encryption {
                 let replace = Txn::replace(Put::new(INDEX_KEY, value), kv.revision);
                 store.txn(replace).await.map_err(|error| error.to_string())?;
             }
-            let key = hmac::Key::new(hmac::HMAC_SHA256, &decoded.value);
-            *self.index_key.write().unwrap_or_else(PoisonError::into_inner) = Some(key);
-            return Ok(());
+            return Ok(Some(hmac::Key::new(hmac::HMAC_SHA256, &decoded.value)));
         }
         Err("it changes all the time".to_owned())
     }
@@ -171,9 +181,10 @@ impl Encryption {
             for plugin in resources.plugins() {
                 plugin.check().await.map_err(ConfigError)?;
             }
+            // Before anything is encrypted: terms would be stored in clear without a key.
+            self.set_index_key(self.open_index_with(&resources, store).await.map_err(ConfigError)?);
             *self.resources.write().unwrap_or_else(PoisonError::into_inner) = resources;
             *loaded = bytes;
-            self.try_open_index(store).await.map_err(ConfigError)?;
             tracing::info!(path = %self.path.display(), "encryption configuration reloaded");
             Ok(true)
         })

@@ -89,9 +89,11 @@ async fn run_until(
     let serving = accept(listener.into(), options, stop, move |connection: Connection, watcher| {
         let (client, samples) = (serving_client.clone(), serving_samples.clone());
         async move {
-            let is_api_server = connection.tls.as_ref().is_some_and(|session| is_verified(&session.client));
+            let peer = connection.tls.as_ref().map(|session| session.client.clone());
             let service = service_fn(move |request: Request<Incoming>| {
                 let (client, samples) = (client.clone(), samples.clone());
+                // For each request: the CA may be replaced while the connection is open.
+                let is_api_server = peer.as_ref().is_some_and(is_verified);
                 async move { Ok::<_, Infallible>(respond(&client, samples, is_api_server, &request).await) }
             });
             serve_connection(connection.stream, &HttpOptions::default(), service, watcher).await;

@@ -15,6 +15,7 @@ mod addresses;
 mod capabilities;
 mod cgroups;
 mod context;
+mod data_dir;
 mod dial;
 mod dns;
 mod downward;
@@ -105,7 +106,7 @@ fn run_until(
 ) -> BoxFuture<'static, Result<(), Error>> {
     Box::pin(async move {
         let in_folder = |error| Error::Io(settings.data_dir.display().to_string(), error);
-        std::fs::create_dir_all(&settings.data_dir).map_err(in_folder)?;
+        data_dir::create(&settings.data_dir).map_err(in_folder)?;
         let spawner = spawner.map_err(|error| Error::Io("a thread for containers".to_owned(), error))?;
         registration::raise_file_limit();
         let port = listener.local_addr().map_err(in_folder)?.port();

@@ -316,9 +316,8 @@ impl Chain {
                             let annotations = authenticated.annotations.into_iter();
                             annotations.for_each(|(key, value)| audit.annotate(key, value));
                         }
-                        let constraint =
-                            impersonation::impersonate(access, &mut attributes, &presented.impersonation)
-                                .await?;
+                        let headers = &presented.impersonation;
+                        let constraint = impersonation::impersonate(access, &mut attributes, headers).await?;
                         record.impersonate(&attributes.user, constraint);
                         let metrics = &self.authorization_metrics;
                         let authorized =

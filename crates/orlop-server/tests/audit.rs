@@ -256,14 +256,18 @@ async fn refused_and_impersonating_requests_are_audited() {
     response.into_body().collect().await.unwrap();
     let headers = [("impersonate-user", "bob"), ("audit-id", "mine"), ("user-agent", "test")];
     whole(ask(&server.chain, "GET", PODS, &headers, "").await).await;
-    let events = server.wait_for(2).await;
+    let masters = [("impersonate-user", "bob"), ("impersonate-group", "system:masters")];
+    whole(ask(&server.chain, "GET", PODS, &masters, "").await).await;
+    let events = server.wait_for(3).await;
     assert_eq!((&events[0]["stage"], &events[0]["user"]), (&json!("ResponseStarted"), &json!({})));
     assert_eq!(events[0]["responseStatus"]["reason"], "Unauthorized");
     assert_eq!((&events[1]["auditID"], &events[1]["userAgent"]), (&json!("mine"), &json!("test")));
     assert_eq!(events[1]["user"]["username"], "admin");
     assert_eq!(events[1]["impersonatedUser"]["username"], "bob");
-    let constraint = &events[1]["authenticationMetadata"]["impersonationConstraint"];
-    assert_eq!(constraint, "impersonate:user-info", "the permission by which admin is bob");
+    assert_eq!(events[1]["authenticationMetadata"]["impersonationConstraint"], "impersonate:user-info");
+    // No constrained mode is for this group.
+    assert_eq!(events[2]["impersonatedUser"]["groups"][0], "system:masters");
+    assert_eq!(events[2].get("authenticationMetadata"), None);
     assert_eq!(events[1]["responseStatus"]["code"], 403);
     assert_eq!(events[1]["annotations"]["authorization.k8s.io/decision"], "forbid");
 }

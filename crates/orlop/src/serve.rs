@@ -53,7 +53,7 @@ use orlop_store::{Config, Durability, Endpoint, Store};
 use renewal::Renewal;
 use screen::Screen;
 use tokio::{net::TcpListener, sync::watch};
-use trust::SharedTrust;
+use trust::{MetricsTls, SharedTrust};
 
 use crate::{background, compose, node, shutdown};
 
@@ -289,12 +289,13 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         );
         authentication.anonymous = Anonymous::Disabled;
     }
-    let metrics_tls = match &node_ranges {
+    let (metrics_tls, metrics_verifier) = match &node_ranges {
         Some(ranges) if arguments.aggregation.uses_own_ca() => {
             let address = ranges.metrics_address();
-            Some((address, identity.metrics_tls(address)?))
+            let MetricsTls { tls, verifier } = identity.metrics_tls(address)?;
+            (Some((address, tls)), Some(verifier))
         }
-        _ => None,
+        _ => (None, None),
     };
     let cluster = Cluster::new(store.clone(), Kinds::builtin(), issuer)
         .with_service_ranges(ranges)
@@ -401,8 +402,10 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         tls,
         verifiers,
         kubelet,
+        metrics: metrics_verifier,
         trust,
         root_ca,
+        pending: None,
     };
     let renewal_loop = tokio::spawn(renewal.run(store.clone()));
     chain.done(CONTROLLERS);

@@ -299,3 +299,34 @@ fn keys_are_rotated_in_three_steps_without_a_restart() {
     assert_eq!(read(&data.join("pki/ca.crt")), new_ca);
     server.stop();
 }
+
+#[test]
+fn retired_ca_is_not_trusted_for_longer_than_a_file_cannot_be_read() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // The CA of another cluster is one of clients here.
+    let other = Daemon::start(&folder.path().join("other"), &[]);
+    let (file, hidden) = (folder.path().join("clients.crt"), folder.path().join("hidden.crt"));
+    fs::copy(other.data_dir.join("pki/ca.crt"), &file).expect("copied");
+    other.stop();
+    let data = folder.path().join("data");
+    let server = Daemon::start(&data, &["--client-ca-file", &file.display().to_string()]);
+    let old_kubeconfig = folder.path().join("old.kubeconfig");
+    fs::copy(server.kubeconfig(), &old_kubeconfig).expect("copied");
+    let cas = || read(&data.join("pki/ca.crt")).matches("BEGIN CERTIFICATE").count();
+    for (step, count) in [(1, 2), (2, 2), (3, 1)] {
+        if step == 3 {
+            fs::rename(&file, &hidden).expect("renamed");
+        }
+        assert!(server.rotate("ca").contains(&format!("Step {step} of 3")));
+        server.eventually(&["version"], |_| cas() == count);
+    }
+    fs::rename(&hidden, &file).expect("renamed");
+    let skip = [&["--insecure-skip-tls-verify", "--certificate-authority="], &WHOAMI[..]].concat();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while server.kubectl_with(&old_kubeconfig, &skip).1 == "kubernetes-admin" {
+        assert!(Instant::now() < deadline, "the retired CA is trusted");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(server.kubectl(&WHOAMI), "kubernetes-admin");
+    server.stop();
+}

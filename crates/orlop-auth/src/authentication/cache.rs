@@ -116,12 +116,15 @@ impl<A: TokenAuthenticator + 'static> Cached<A> {
 
     fn is_valid(&self, entry: &Entry, now: Instant) -> bool {
         let Ok(Some(authenticated)) = &entry.outcome else { return now < entry.until };
-        let is_current = |changes: &Arc<ObjectChanges>| {
-            authenticated.depends_on.iter().all(|observation| changes.is_current(observation))
-        };
         now < entry.until
-            && self.changes.as_ref().is_none_or(is_current)
+            && self.is_current(&entry.outcome)
             && authenticated.expires.is_none_or(|expires| system_clock() <= expires)
+    }
+
+    /// Returns true unless an object has changed that the outcome depends on.
+    fn is_current(&self, outcome: &Outcome) -> bool {
+        let (Ok(Some(authenticated)), Some(changes)) = (outcome, &self.changes) else { return true };
+        authenticated.depends_on.iter().all(|observation| changes.is_current(observation))
     }
 
     fn lifetime(&self, outcome: &Outcome) -> Duration {
@@ -163,18 +166,24 @@ impl<A: TokenAuthenticator + 'static> TokenAuthenticator for Cached<A> {
         let mut guard = InFlight { stripe: self.stripe(&key), key: Some(key) };
         let outcome = lookup.await;
         let lifetime = self.lifetime(&outcome);
-        let mut stripe = lock(self.stripe(&key));
-        guard.key = None;
-        // The first of those that waited stores the outcome.
-        if stripe.in_flight.remove(&key).is_some() && !lifetime.is_zero() {
-            let now = Instant::now();
-            if stripe.entries.len() >= STRIPE_ENTRIES_MAX {
-                stripe.evict(now);
+        {
+            let mut stripe = lock(self.stripe(&key));
+            guard.key = None;
+            // The first of those that waited stores the outcome.
+            if stripe.in_flight.remove(&key).is_some() && !lifetime.is_zero() {
+                let now = Instant::now();
+                if stripe.entries.len() >= STRIPE_ENTRIES_MAX {
+                    stripe.evict(now);
+                }
+                let used = stripe.clock;
+                stripe.entries.insert(key, Entry { outcome: outcome.clone(), until: now + lifetime, used });
             }
-            let used = stripe.clock;
-            stripe.entries.insert(key, Entry { outcome: outcome.clone(), until: now + lifetime, used });
         }
-        outcome
+        // The lookup may be older than a change that this request comes after: a token that was revoked meanwhile.
+        if self.is_current(&outcome) {
+            return outcome;
+        }
+        self.authenticator.authenticate(token, audiences).await
     }
 }
 
@@ -234,6 +243,7 @@ mod tests {
     impl TokenAuthenticator for Counting {
         async fn authenticate(&self, token: &str, _audiences: &[String]) -> Outcome {
             self.asked.fetch_add(1, Ordering::SeqCst);
+            let observed = self.changes.observe(token.as_bytes());
             if !self.delay.is_zero() {
                 tokio::time::sleep(self.delay).await;
             }
@@ -242,7 +252,7 @@ mod tests {
                 "unknown" => Ok(None),
                 _ => {
                     let mut found = Authenticated::user(User::authenticated(token, []));
-                    found.depends_on.push(self.changes.observe(token.as_bytes()));
+                    found.depends_on.push(observed);
                     found.expires = (token == "old").then_some(1);
                     Ok(Some(found))
                 }
@@ -304,6 +314,19 @@ mod tests {
         assert!(abandoned.is_err());
         assert!(cache.authenticate("a", &[]).await.unwrap().is_some());
         assert!(cache.stripes.iter().all(|stripe| lock(stripe).in_flight.is_empty()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lookup_from_before_a_change_does_not_answer_a_request_from_after_it() {
+        let (cache, asked, changes) = cached(Duration::ZERO, Duration::from_secs(5));
+        let later = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            changes.record(b"a");
+            let found = cache.authenticate("a", &[]).await;
+            (found, asked.load(Ordering::SeqCst))
+        };
+        let (_, (found, lookups)) = futures_util::future::join(cache.authenticate("a", &[]), later).await;
+        assert!(found.unwrap().is_some() && lookups > 1, "it was looked up again");
     }
 
     #[tokio::test]

@@ -7,7 +7,7 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use sha2::{Digest, Sha256};
 use x509_parser::{prelude::X509Certificate, x509::AttributeTypeAndValue};
 
-use crate::{User, subject::texts};
+use crate::User;
 
 /// Attribute of a subject with the user's uid, as in Kubernetes.
 const UID_ATTRIBUTE: &str = "1.3.6.1.4.1.57683.2";
@@ -144,6 +144,12 @@ fn subject(certificate: &CertificateDer<'_>) -> Result<Subject, String> {
         not_after: parsed.validity().not_after.timestamp(),
         serial: parsed.serial.to_string(),
     })
+}
+
+fn texts<'a>(attributes: impl Iterator<Item = &'a AttributeTypeAndValue<'a>>) -> Result<Vec<String>, String> {
+    let text = |attribute: &AttributeTypeAndValue<'_>| attribute.as_str().map(str::to_owned);
+    let texts: Result<_, _> = attributes.map(text).collect();
+    texts.map_err(|error| format!("the certificate's subject is not text: {error}"))
 }
 
 fn uid(certificate: &X509Certificate<'_>) -> Result<String, String> {

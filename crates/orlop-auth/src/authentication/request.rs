@@ -27,7 +27,6 @@ const INVALID_TOKEN: &str = "invalid bearer token";
 const BEARER_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// Credentials that a request presents.
-#[derive(Debug)]
 pub struct PresentedCredentials {
     bearer: Option<String>,
     websocket: Result<Option<String>, &'static str>,
@@ -35,6 +34,13 @@ pub struct PresentedCredentials {
     proxied: HeaderMap,
     /// Headers of impersonation.
     pub impersonation: HeaderMap,
+}
+
+impl std::fmt::Debug for PresentedCredentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Tokens stay out of logs.
+        f.debug_struct("PresentedCredentials").finish_non_exhaustive()
+    }
 }
 
 impl Default for PresentedCredentials {

@@ -138,6 +138,16 @@ impl Attributes {
         Some(attributes)
     }
 
+    /// Returns the attributes that authorizers decide by. For them a namespace is in itself, as in Kubernetes: what a
+    /// RoleBinding in it grants on namespaces is for this one.
+    pub fn for_authorizers(&self) -> Cow<'_, Self> {
+        let is_namespace = self.resource == "namespaces" && self.group.is_empty() && !self.name.is_empty();
+        match is_namespace {
+            true => Cow::Owned(Self { namespace: self.name.clone(), ..self.clone() }),
+            false => Cow::Borrowed(self),
+        }
+    }
+
     /// Returns the attributes of a request of the same user for another object.
     pub fn for_object(&self, resource: GroupResource, version: &str, namespace: &str, name: &str) -> Self {
         Self {

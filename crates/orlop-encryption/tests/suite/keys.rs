@@ -1,6 +1,6 @@
 //! Keys from a file.
 
-use orlop_store::{Filter, KeyRange, Read, Requirement, RowEncoder, Txn, Watch};
+use orlop_store::{Filter, KeyRange, Put, Read, Requirement, RowEncoder, Txn, Watch};
 
 use crate::{KEY, PLAIN, configure, create, files_contain, open, open_clear, put, read, secret, try_open};
 
@@ -120,19 +120,57 @@ async fn missing_and_wrong_keys_are_errors_that_name_the_object() {
     configure(folder.path(), &aesgcm(&[("one", 'a')]));
     let (store, encryption) = open(folder.path()).await;
     create(&store, "/registry/core/secrets/default/b").await;
-    configure(folder.path(), "{identity: {}}");
-    // A reload without the key: the index stays open, objects cannot be read.
-    let _ = encryption.reload(&store).await;
+    // A configuration without the key of the index is not taken over, however often it is tried.
+    for without in ["{identity: {}}".to_owned(), aesgcm(&[("two", 'b')])] {
+        configure(folder.path(), &without);
+        for _ in 0..2 {
+            assert!(encryption.reload(&store).await.is_err(), "{without}");
+            assert_eq!(read(&store, KEY).await.unwrap().0, PLAIN);
+        }
+    }
+    configure(folder.path(), &aesgcm(&[("two", 'b'), ("one", 'a')]));
+    assert!(encryption.reload(&store).await.unwrap());
+    assert!(!encryption.reload(&store).await.unwrap(), "unchanged");
+    // The key of the index is under the new key now, and the objects are not.
+    configure(folder.path(), &aesgcm(&[("two", 'b')]));
+    assert!(encryption.reload(&store).await.unwrap());
     let failed = read(&store, KEY).await.unwrap_err();
-    assert_eq!(failed, format!("unable to transform key {KEY:?}: no matching prefix found"));
+    assert_eq!(
+        failed,
+        format!(
+            "unable to transform key {KEY:?}: no matching key was found for the provided AES transformer"
+        )
+    );
     let list =
         store.read(Read::new(KeyRange::prefix("/registry/core/secrets/"))).await.unwrap_err().to_string();
     assert!(list.contains(KEY), "{list}");
-    configure(folder.path(), &aesgcm(&[("one", 'a')]));
+    configure(folder.path(), &aesgcm(&[("one", 'a'), ("two", 'b')]));
     assert!(encryption.reload(&store).await.unwrap());
-    assert!(!encryption.reload(&store).await.unwrap(), "unchanged");
     assert_eq!(read(&store, KEY).await.unwrap().0, PLAIN);
     configure(folder.path(), "{aesgcm: {keys: []}}");
     assert!(encryption.reload(&store).await.is_err());
     assert_eq!(read(&store, KEY).await.unwrap().0, PLAIN, "an invalid file changes nothing");
+}
+
+#[tokio::test]
+async fn nothing_is_encrypted_before_its_terms_can_be_hidden() {
+    const INDEX_KEY: &str = "/orlop/encryption/index-key";
+    let folder = tempfile::tempdir().unwrap();
+    configure(folder.path(), "{identity: {}}");
+    let (store, encryption) = open(folder.path()).await;
+    // Of another server, under a key that this configuration does not have.
+    let foreign = Put::new(INDEX_KEY, "k8s:enc:aesgcm:v1:other:unreadable");
+    assert!(store.txn(Txn::create(foreign)).await.unwrap().succeeded);
+    configure(folder.path(), &aesgcm(&[("one", 'a')]));
+    for _ in 0..2 {
+        assert!(encryption.reload(&store).await.is_err(), "it is tried again");
+    }
+    let stored = store.read(Read::new(KeyRange::key(INDEX_KEY))).await.unwrap().kvs[0].revision;
+    assert!(store.txn(Txn::remove(INDEX_KEY, stored)).await.unwrap().succeeded);
+    assert!(encryption.reload(&store).await.unwrap());
+    create(&store, KEY).await;
+    assert_eq!(store.read(by_label("secret-label")).await.unwrap().kvs.len(), 1);
+    store.close().await;
+    assert!(files_contain(folder.path(), "k8s:enc:aesgcm:v1:one:"));
+    assert!(!files_contain(folder.path(), "the-plaintext") && !files_contain(folder.path(), "secret-label"));
 }

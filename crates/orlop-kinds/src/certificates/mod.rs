@@ -3,6 +3,7 @@
 mod certificate_signing_request;
 mod cluster_trust_bundle;
 mod pod_certificate_request;
+mod proof_of_possession;
 mod signing_conditions;
 
 pub(crate) use self::{

@@ -12,7 +12,10 @@ use x509_parser::{
     x509::SubjectPublicKeyInfo,
 };
 
-use super::certificate_signing_request::validate_signer_name;
+use super::{
+    certificate_signing_request::validate_signer_name,
+    proof_of_possession::{self, ED25519, P256, P384, P521},
+};
 use crate::{
     BuiltinKind, StrategyFlags,
     accessors::{integer, list, map, present, text},
@@ -65,6 +68,7 @@ const KUBERNETES_EXPIRATION_SECONDS_MAX: i64 = 24 * 60 * 60;
 const EXPIRATION_SECONDS_MAX: i64 = 91 * 24 * 60 * 60;
 const EXPIRATION_SECONDS_MIN: i64 = 60 * 60;
 const UID_LENGTH_MAX: usize = 128;
+/// Bytes of a request, of a key and of a proof.
 const REQUEST_BYTES_MAX: usize = 10 * 1024;
 const CHAIN_BYTES_MAX: usize = 100 * 1024;
 /// Time between the limits of a certificate and its refresh.
@@ -135,7 +139,7 @@ fn bytes(object: &Value, pointer: &str) -> Vec<u8> {
     STANDARD.decode(text(object, pointer)).unwrap_or_default()
 }
 
-/// Validates that a request has one key: in a PKCS#10 request, or in the deprecated fields.
+/// Validates that a request has one key, in a PKCS#10 request or in the deprecated fields, and proves that its maker holds it.
 fn validate_key(object: &Value, spec: &FieldPath) -> Option<FieldError> {
     let [request, key, proof] = ["stubPKCS10Request", "pkixPublicKey", "proofOfPossession"]
         .map(|field| bytes(object, &format!("/spec/{field}")));
@@ -145,21 +149,34 @@ fn validate_key(object: &Value, spec: &FieldPath) -> Option<FieldError> {
             if request.len() > REQUEST_BYTES_MAX {
                 return Some(FieldError::too_long(&path, REQUEST_BYTES_MAX));
             }
-            let Ok((_, parsed)) = X509CertificationRequest::from_der(&request) else {
-                return Some(FieldError::invalid(&path, "", "must be a valid PKCS#10 CSR").without_value());
+            let invalid = |why: &str| Some(FieldError::invalid(&path, "", why).without_value());
+            let Ok(([], parsed)) = X509CertificationRequest::from_der(&request) else {
+                return invalid("must be a valid PKCS#10 CSR");
             };
-            key_problem(&parsed.certification_request_info.subject_pki, &path)
+            key_problem(&parsed.certification_request_info.subject_pki, &path).or_else(|| {
+                if proof_of_possession::is_signed(&parsed) { None } else { invalid("invalid signature") }
+            })
         }
         (true, false, false) => {
             let path = spec.child("pkixPublicKey");
             if key.len() > REQUEST_BYTES_MAX {
                 return Some(FieldError::too_long(&path, REQUEST_BYTES_MAX));
             }
-            let Ok((_, parsed)) = SubjectPublicKeyInfo::from_der(&key) else {
+            let proof_path = spec.child("proofOfPossession");
+            if proof.len() > REQUEST_BYTES_MAX {
+                return Some(FieldError::too_long(&proof_path, REQUEST_BYTES_MAX));
+            }
+            let Ok(([], parsed)) = SubjectPublicKeyInfo::from_der(&key) else {
                 let given = text(object, "/spec/pkixPublicKey");
                 return Some(FieldError::invalid(&path, given, "must be a valid PKIX-serialized public key"));
             };
-            key_problem(&parsed, &path)
+            key_problem(&parsed, &path).or_else(|| {
+                if proof_of_possession::is_proved(&parsed, text(object, "/spec/podUID"), &proof) {
+                    return None;
+                }
+                let detail = "could not verify proof-of-possession signature";
+                Some(FieldError::invalid(&proof_path, "", detail).without_value())
+            })
         }
         _ => {
             let detail =
@@ -171,16 +188,13 @@ fn validate_key(object: &Value, spec: &FieldPath) -> Option<FieldError> {
 
 /// Returns the error of a key of a type or size that is not allowed.
 fn key_problem(key: &SubjectPublicKeyInfo<'_>, path: &FieldPath) -> Option<FieldError> {
-    const ED25519: &str = "1.3.101.112";
-    const CURVES: &[&str] = &["1.2.840.10045.3.1.7", "1.3.132.0.34", "1.3.132.0.35"];
     if key.algorithm.algorithm.to_id_string() == ED25519 {
         return None;
     }
     match key.parsed() {
         Ok(PublicKey::EC(_)) => {
-            let curve = key.algorithm.parameters.as_ref().and_then(|parameters| parameters.as_oid().ok());
-            let curve = curve.map(|curve| curve.to_id_string()).unwrap_or_default();
-            (!CURVES.contains(&curve.as_str())).then(|| {
+            let curve = proof_of_possession::curve(key);
+            (![P256, P384, P521].contains(&curve.as_str())).then(|| {
                 let detail = "elliptic public keys must use curve P256, P384, or P521";
                 FieldError::invalid(path, format!("curve {curve}"), detail)
             })
@@ -344,6 +358,8 @@ fn validate_issued(object: &Value, path: &FieldPath) -> Result<(), Vec<FieldErro
 
 #[cfg(test)]
 mod tests {
+    use rcgen::{CertificateParams, KeyPair, PublicKeyData, SigningKey};
+
     use super::*;
 
     fn request(spec: Value) -> Value {
@@ -389,6 +405,46 @@ mod tests {
             validate(json!({"maxExpirationSeconds": null})),
             ["spec.maxExpirationSeconds: Required value: must be set"]
         );
+    }
+
+    #[test]
+    fn certificate_is_only_for_a_key_that_its_requester_holds() {
+        let validate = |spec: Value| messages(PodCertificateRequest.validate(&request(spec)));
+        let stub = |der: &[u8]| validate(json!({"stubPKCS10Request": STANDARD.encode(der)}));
+        for algorithm in [
+            &rcgen::PKCS_ECDSA_P256_SHA256,
+            &rcgen::PKCS_ECDSA_P384_SHA384,
+            &rcgen::PKCS_ECDSA_P521_SHA512,
+            &rcgen::PKCS_ED25519,
+        ] {
+            let key = KeyPair::generate_for(algorithm).unwrap();
+            let signed = CertificateParams::default().serialize_request(&key).unwrap().der().to_vec();
+            assert_eq!(stub(&signed), [""; 0], "{algorithm:?}");
+            // The key of somebody else in a request of one's own.
+            let mut other = signed.clone();
+            let other_key = KeyPair::generate_for(algorithm).unwrap();
+            let at = other.windows(key.der_bytes().len()).position(|part| part == key.der_bytes()).unwrap();
+            other[at..at + key.der_bytes().len()].copy_from_slice(other_key.der_bytes());
+            assert_eq!(stub(&other), ["spec.stubPKCS10Request: Invalid value: invalid signature"]);
+            let trailing = [signed.as_slice(), &[0]].concat();
+            assert_eq!(
+                stub(&trailing),
+                ["spec.stubPKCS10Request: Invalid value: must be a valid PKCS#10 CSR"]
+            );
+        }
+        let key = KeyPair::generate().unwrap();
+        let proof = |pod_uid: &str, key: &KeyPair| STANDARD.encode(key.sign(pod_uid.as_bytes()).unwrap());
+        let proved = |proof: String| {
+            let public = STANDARD.encode(key.subject_public_key_info());
+            validate(json!({"pkixPublicKey": public, "proofOfPossession": proof}))
+        };
+        assert_eq!(proved(proof("1", &key)), [""; 0]);
+        for forged in [proof("2", &key), proof("1", &KeyPair::generate().unwrap()), STANDARD.encode("x")] {
+            assert_eq!(
+                proved(forged),
+                ["spec.proofOfPossession: Invalid value: could not verify proof-of-possession signature"]
+            );
+        }
     }
 
     #[test]

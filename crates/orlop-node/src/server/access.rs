@@ -36,27 +36,49 @@ pub(super) struct User {
     extra: BTreeMap<String, Vec<String>>,
 }
 
-/// Returns the user of a client certificate; `None` if it names none or cannot be read, as for the API server.
-pub(super) fn certificate_user(certificate: &ClientCertificate) -> Option<User> {
-    let chain = match certificate {
-        ClientCertificate::Absent => return None,
-        ClientCertificate::Verified(chain) => chain,
-        ClientCertificate::Presented(presented) => {
-            presented.verifier.verify(&presented.chain, UnixTime::now()).ok()?;
-            &presented.chain
-        }
-    };
-    let (_, parsed) = x509_parser::parse_x509_certificate(chain.first()?).ok()?;
-    let subject = parsed.subject();
-    // Of several common names the last counts, as for the API server: a signer has looked at no other.
-    let name = texts(subject.iter_common_name())?.pop().filter(|name| !name.is_empty())?;
-    let mut groups = texts(subject.iter_organization())?;
-    groups.push("system:authenticated".to_owned());
-    Some(User { name, groups, uid: None, extra: BTreeMap::new() })
+/// The client of a connection. Its certificate is verified for each request: it may expire and CAs may change while the
+/// connection is open.
+#[derive(Debug)]
+pub(super) struct Peer {
+    certificate: ClientCertificate,
+    /// The user that the certificate names, true or not.
+    named: Option<User>,
 }
 
-fn texts<'a>(values: impl Iterator<Item = &'a AttributeTypeAndValue<'a>>) -> Option<Vec<String>> {
-    values.map(|value| value.as_str().ok().map(str::to_owned)).collect()
+impl Peer {
+    /// Returns the client that presented a certificate.
+    pub(super) fn of(certificate: &ClientCertificate) -> Self {
+        let chain = match certificate {
+            ClientCertificate::Absent => &[][..],
+            ClientCertificate::Verified(chain) => chain,
+            ClientCertificate::Presented(presented) => &presented.chain,
+        };
+        Self { certificate: certificate.clone(), named: chain.first().and_then(|first| named(first)) }
+    }
+
+    /// Returns the user, if the CAs of clients vouch for the certificate now.
+    fn user(&self) -> Option<&User> {
+        let named = self.named.as_ref()?;
+        match &self.certificate {
+            ClientCertificate::Absent => None,
+            ClientCertificate::Verified(_) => Some(named),
+            ClientCertificate::Presented(presented) => {
+                presented.verifier.verify(&presented.chain, UnixTime::now()).ok().map(|()| named)
+            }
+        }
+    }
+}
+
+/// Returns the user that a certificate names. As for the API server, the last of several common names counts, and a
+/// subject that is not text is nobody's.
+fn named(certificate: &[u8]) -> Option<User> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    let text = |attribute: &AttributeTypeAndValue<'_>| attribute.as_str().ok().map(str::to_owned);
+    let names: Vec<String> = parsed.subject().iter_common_name().map(text).collect::<Option<_>>()?;
+    let name = names.into_iter().next_back().filter(|name| !name.is_empty())?;
+    let mut groups: Vec<String> = parsed.subject().iter_organization().map(text).collect::<Option<_>>()?;
+    groups.push("system:authenticated".to_owned());
+    Some(User { name, groups, uid: None, extra: BTreeMap::new() })
 }
 
 /// The verb and subresource of a request on this node.
@@ -80,10 +102,10 @@ impl Access {
     /// Returns the response for a request that is not allowed.
     pub(super) async fn check(
         &self,
-        certificate: Option<&User>,
+        peer: Option<&Peer>,
         request: &Request<Incoming>,
     ) -> Result<(), Response<Body>> {
-        let user = match certificate {
+        let user = match peer.and_then(Peer::user) {
             Some(user) => user.clone(),
             None => self
                 .token_user(request)
@@ -213,26 +235,39 @@ fn subresources(path: &str) -> &'static [&'static str] {
 
 #[cfg(test)]
 mod tests {
-    use rcgen::{CertificateParams, DistinguishedName, DnType, DnValue, KeyPair, string::BmpString};
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use std::sync::Arc;
+
+    use orlop_net::{ClientVerifier, PemSource, PresentedCertificate};
+    use rcgen::{
+        BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, DnValue,
+        ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    };
 
     use super::*;
 
-    /// Returns the user of a certificate with these attributes of its subject, in order. An organizational unit stands for
-    /// another common name.
-    fn user(attributes: &[(DnType, DnValue)]) -> Option<(String, Vec<String>)> {
+    type Ca = CertifiedIssuer<'static, KeyPair>;
+
+    fn ca() -> Ca {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+    }
+
+    fn sources(ca: &Ca) -> Vec<PemSource> {
+        vec![PemSource::Inline(ca.pem())]
+    }
+
+    fn presented(ca: &Ca, verifier: &Arc<ClientVerifier>, names: Vec<(DnType, DnValue)>) -> Peer {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
-        for (kind, value) in attributes {
-            params.distinguished_name.push(kind.clone(), value.clone());
-        }
-        let mut der = params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec();
-        for start in 0..der.len() - 3 {
-            if der[start..start + 3] == [0x55, 0x04, 0x0b] {
-                der[start + 2] = 0x03;
-            }
-        }
-        let user = certificate_user(&ClientCertificate::Verified(vec![der.into()]))?;
-        Some((user.name, user.groups))
+        names.into_iter().for_each(|(kind, value)| params.distinguished_name.push(kind, value));
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let certificate = params.signed_by(&KeyPair::generate().unwrap(), ca).unwrap();
+        let chain = vec![certificate.der().clone()];
+        let presented = PresentedCertificate { chain, verifier: verifier.clone() };
+        Peer::of(&ClientCertificate::Presented(presented))
     }
 
     fn text(text: &str) -> DnValue {
@@ -240,16 +275,32 @@ mod tests {
     }
 
     #[test]
-    fn certificates_name_the_user_that_their_signers_have_seen() {
-        let node = (DnType::OrganizationalUnitName, text("system:node:a"));
-        let nodes = (DnType::OrganizationName, text("system:nodes"));
-        let other = (DnType::CommonName, text("kube-apiserver-kubelet-client"));
-        let groups = ["system:nodes".to_owned(), "system:authenticated".to_owned()];
-        assert_eq!(user(&[other, node, nodes]), Some(("system:node:a".to_owned(), groups.to_vec())));
-        let masters = DnValue::BmpString(BmpString::try_from("system:masters").unwrap());
-        let ann = (DnType::CommonName, text("ann"));
-        assert_eq!(user(&[ann, (DnType::OrganizationName, masters)]), None);
-        assert_eq!(user(&[(DnType::OrganizationName, text("dev"))]), None);
-        assert_eq!(user(&[(DnType::CommonName, text(""))]), None);
+    fn certificate_of_an_open_connection_is_not_accepted_once_its_ca_is_retired() {
+        let (old, new) = (ca(), ca());
+        let verifier = Arc::new(ClientVerifier::new(sources(&old)).unwrap());
+        let peer = presented(&old, &verifier, vec![(DnType::CommonName, text("ann"))]);
+        assert_eq!(peer.user().unwrap().name, "ann");
+        verifier.replace(sources(&new)).unwrap();
+        assert_eq!(peer.user(), None);
+    }
+
+    #[test]
+    fn certificate_names_the_user_that_the_api_server_sees() {
+        let ca = ca();
+        let verifier = Arc::new(ClientVerifier::new(sources(&ca)).unwrap());
+        // The name of a type by its number is another attribute of the same type.
+        let other = |last: u64| DnType::CustomDnType(vec![2, 5, 4, last]);
+        let names = vec![
+            (DnType::CommonName, text("kubernetes-admin")),
+            (DnType::OrganizationName, text("system:nodes")),
+            (other(3), text("system:node:a")),
+        ];
+        let user = presented(&ca, &verifier, names).user().unwrap().clone();
+        assert_eq!(user.name, "system:node:a");
+        assert_eq!(user.groups, ["system:nodes", "system:authenticated"]);
+        let hidden = DnValue::TeletexString(rcgen::string::TeletexString::try_from("admins").unwrap());
+        let unreadable = vec![(DnType::CommonName, text("ann")), (DnType::OrganizationName, hidden)];
+        assert_eq!(presented(&ca, &verifier, unreadable).user(), None);
+        assert_eq!(presented(&ca, &verifier, vec![(DnType::OrganizationName, text("dev"))]).user(), None);
     }
 }

@@ -42,10 +42,10 @@ pub(crate) async fn serve(node: Arc<Node>, listener: TcpListener, stop: impl Fut
         let (node, access) = (node.clone(), access.clone());
         async move {
             let session = connection.tls.as_ref();
-            let certificate = session.and_then(|session| access::certificate_user(&session.client)).map(Arc::new);
+            let peer = session.map(|session| Arc::new(access::Peer::of(&session.client)));
             let service = service_fn(move |request: Request<Incoming>| {
-                let (node, access, certificate) = (node.clone(), access.clone(), certificate.clone());
-                async move { Ok::<_, Infallible>(answer(&node, &access, certificate.as_deref(), request).await) }
+                let (node, access, peer) = (node.clone(), access.clone(), peer.clone());
+                async move { Ok::<_, Infallible>(answer(&node, &access, peer.as_deref(), request).await) }
             });
             serve_connection(connection.stream, &HttpOptions::default(), service, watcher).await;
         }
@@ -56,10 +56,10 @@ pub(crate) async fn serve(node: Arc<Node>, listener: TcpListener, stop: impl Fut
 async fn answer(
     node: &Arc<Node>,
     access: &access::Access,
-    certificate: Option<&access::User>,
+    peer: Option<&access::Peer>,
     request: Request<Incoming>,
 ) -> Response<Body> {
-    if let Err(refusal) = access.check(certificate, &request).await {
+    if let Err(refusal) = access.check(peer, &request).await {
         return refusal;
     }
     let path = request.uri().path().to_owned();

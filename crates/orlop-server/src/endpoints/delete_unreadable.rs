@@ -53,7 +53,8 @@ pub(super) async fn delete(request: &Request, dry_run: bool) -> Result<Response<
 
 /// Requires the permission for unsafe deletion besides that for deletion.
 async fn authorize(request: &Request) -> Result<(), Status> {
-    let attributes = Attributes { verb: Verb::from(VERB), ..(*request.attributes).clone() };
+    let attributes =
+        Attributes { verb: Verb::from(VERB), ..request.attributes.for_authorizers().into_owned() };
     match request.cluster.authorizer().authorize(&attributes).await {
         Decision::Allow(_) => Ok(()),
         Decision::Deny(reason) | Decision::NoOpinion(reason) => {

@@ -34,7 +34,7 @@ pub(super) async fn check_connect(request: &Request) -> Result<(), Status> {
 }
 
 fn as_create(request: &Request) -> Attributes {
-    Attributes { verb: Verb::Create, ..(*request.attributes).clone() }
+    Attributes { verb: Verb::Create, ..request.attributes.for_authorizers().into_owned() }
 }
 
 /// Returns the reason if a request with these attributes is not allowed.

@@ -175,8 +175,8 @@ impl Record {
         }));
     }
 
-    /// Records the user that the request is made as, and the verb of the constrained mode by which it is.
-    pub(crate) fn impersonate(&mut self, user: &Arc<UserInfo>, constraint: Option<String>) {
+    /// Records the user that the request is made as, and the verb that allowed it if it is that of a constrained mode.
+    pub(crate) fn impersonate(&mut self, user: &Arc<UserInfo>, constraint: Option<&'static str>) {
         let same = self.user.as_ref().is_some_and(|authenticated| Arc::ptr_eq(authenticated, user));
         if !same && let Some(audited) = &mut self.audited {
             audited.event.impersonated = Some(user.clone());

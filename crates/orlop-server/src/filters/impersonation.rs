@@ -46,18 +46,18 @@ enum Mode {
 impl Mode {
     const ALL: &[Self] = &[Self::AssociatedNode, Self::ArbitraryNode, Self::ServiceAccount, Self::UserInfo];
 
-    fn name(self) -> &'static str {
+    /// Returns the verb of the permission to be a user by this mode, which audit knows the mode by.
+    fn verb(self) -> &'static str {
         match self {
-            Self::AssociatedNode => "associated-node",
-            Self::ArbitraryNode => "arbitrary-node",
-            Self::ServiceAccount => "serviceaccount",
-            Self::UserInfo => "user-info",
+            Self::AssociatedNode => "impersonate:associated-node",
+            Self::ArbitraryNode => "impersonate:arbitrary-node",
+            Self::ServiceAccount => "impersonate:serviceaccount",
+            Self::UserInfo => "impersonate:user-info",
         }
     }
 
-    /// Returns the verb of the permission to be a user.
-    fn verb(self) -> String {
-        format!("impersonate:{}", self.name())
+    fn name(self) -> &'static str {
+        self.verb().trim_start_matches("impersonate:")
     }
 
     /// Returns true if the mode is for a user that a requester wants to be.
@@ -75,12 +75,12 @@ impl Mode {
 }
 
 /// Replaces the user of a request by the one in the impersonation headers, if there is one and its user may. Returns the verb
-/// of a constrained mode that allowed it.
+/// of a constrained impersonation.
 pub(crate) async fn impersonate(
     access: &Access,
     attributes: &mut Arc<Attributes>,
     headers: &HeaderMap,
-) -> Result<Option<String>, Status> {
+) -> Result<Option<&'static str>, Status> {
     let Some(wanted) = wanted(headers)? else { return Ok(None) };
     let requester = attributes.user.clone();
     let mut first_refusal = None;
@@ -93,8 +93,7 @@ pub(crate) async fn impersonate(
             Err(refusal) => drop(first_refusal.get_or_insert(refusal)),
         }
     }
-    let unconstrained =
-        Check { authorizer: &access.authorizer, requester, verb: "impersonate".to_owned(), mode: None };
+    let unconstrained = Check { authorizer: &access.authorizer, requester, verb: "impersonate", mode: None };
     match unconstrained.user(&wanted).await {
         Ok(user) => {
             Arc::make_mut(attributes).user = Arc::new(user);
@@ -127,7 +126,7 @@ async fn constrained(
 struct Check<'a> {
     authorizer: &'a UnionAuthorizer,
     requester: Arc<UserInfo>,
-    verb: String,
+    verb: &'static str,
     /// `None` for unconstrained impersonation.
     mode: Option<Mode>,
 }
@@ -155,7 +154,7 @@ impl Check<'_> {
     fn attributes(&self, group: &str, resource: &str, name: &str) -> Attributes {
         Attributes {
             user: self.requester.clone(),
-            verb: self.verb.as_str().into(),
+            verb: self.verb.into(),
             is_resource_request: true,
             group: group.to_owned(),
             version: "v1".to_owned(),

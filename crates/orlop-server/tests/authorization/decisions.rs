@@ -45,6 +45,27 @@ async fn binding_is_in_force_when_its_write_is_answered() {
 }
 
 #[tokio::test]
+async fn role_bound_in_a_namespace_is_for_the_namespace_itself() {
+    let (chain, _store) = server().await;
+    let ann = user("ann");
+    let rules = json!([{"verbs": ["get", "patch"], "apiGroups": [""], "resources": ["namespaces"]}]);
+    create(&chain, &in_namespace("default", "roles"), &role("Role", "own", rules)).await;
+    let bound = binding("RoleBinding", "own", "Role/own", &["User:ann"]);
+    create(&chain, &in_namespace("default", "rolebindings"), &bound).await;
+    assert_eq!(call_as(&chain, &ann, "GET", "/api/v1/namespaces/default", None).await.0, 200);
+    let label = json!({"metadata": {"labels": {"a": "b"}}});
+    assert_eq!(call_as(&chain, &ann, "PATCH", "/api/v1/namespaces/default", Some(&label)).await.0, 200);
+    let (code, status) = call_as(&chain, &ann, "GET", "/api/v1/namespaces/kube-system", None).await;
+    let message = "namespaces \"kube-system\" is forbidden: User \"ann\" cannot get resource \"namespaces\" in API group \
+        \"\" in the namespace \"kube-system\"";
+    assert_eq!((code, status["message"].as_str()), (403, Some(message)));
+    // Other resources of the cluster are in no namespace, whatever their names are.
+    assert_eq!(call_as(&chain, &ann, "GET", "/api/v1/nodes/default", None).await.0, 403);
+    assert_eq!(call_as(&chain, &ann, "GET", "/api/v1/namespaces", None).await.0, 403);
+    assert_eq!(call_as(&chain, &ann, "DELETE", "/api/v1/namespaces/default", None).await.0, 403);
+}
+
+#[tokio::test]
 async fn change_of_a_role_is_in_force_for_all_its_bindings() {
     let (chain, _store) = server().await;
     let path = format!("{RBAC}/clusterroles");

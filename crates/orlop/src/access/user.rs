@@ -98,14 +98,20 @@ async fn certificate(client: Client, request: &str, expiration: Duration) -> any
     };
     let created = requests.create(&PostParams::default(), &object).await?;
     let name = created.metadata.name.context("the server answered without a name")?;
-    let issued = tokio::time::timeout(TIMEOUT, approve_and_wait(&requests, &name)).await;
+    let uid = created.metadata.uid.context("the server answered without a uid")?;
+    let issued = tokio::time::timeout(TIMEOUT, approve_and_wait(&requests, &name, &uid)).await;
     let _ = requests.delete(&name, &DeleteParams::default()).await;
     issued
         .context("no certificate was issued: is the certificatesigningrequest-signing-controller running?")?
 }
 
-async fn approve_and_wait(requests: &Api<CertificateSigningRequest>, name: &str) -> anyhow::Result<Vec<u8>> {
-    let approved = json!({"status": {"conditions": [{
+async fn approve_and_wait(
+    requests: &Api<CertificateSigningRequest>,
+    name: &str,
+    uid: &str,
+) -> anyhow::Result<Vec<u8>> {
+    // Of this request, and not of one that somebody puts in its place.
+    let approved = json!({"metadata": {"uid": uid}, "status": {"conditions": [{
         "type": "Approved", "status": "True", "reason": "OrlopUserAdd", "message": "orlop user add",
     }]}});
     let options = PatchParams::default();

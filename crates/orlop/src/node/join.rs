@@ -92,7 +92,7 @@ impl OwnKubeconfig {
     fn write(&self, server: &str, trusted: &str, certificate: &Credential) -> anyhow::Result<()> {
         let yaml = Kubeconfig { server, trusted, server_name: None, certificate, token: None };
         if let Some(folder) = self.path.parent() {
-            fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+            private_files::create_dir_all(folder).with_context(|| folder.display().to_string())?;
         }
         private_files::write(&self.path, yaml.to_yaml().as_bytes())
             .with_context(|| self.path.display().to_string())

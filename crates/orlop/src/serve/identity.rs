@@ -28,7 +28,7 @@ use tokio::task::JoinHandle;
 
 use super::{
     data_dir::DataDir,
-    trust::{Kubelet, RENEWAL_MARGIN, SharedTrust, Trust},
+    trust::{Kubelet, MetricsTls, RENEWAL_MARGIN, SharedTrust, Trust},
 };
 use crate::private_key::refuse_if_public;
 
@@ -313,9 +313,17 @@ impl Identity {
     }
 
     /// Returns the TLS of the resource metrics API, which lets in clients of the front proxy's CA.
-    pub(super) fn metrics_tls(&self, address: Ipv4Addr) -> anyhow::Result<ServerTls> {
+    pub(super) fn metrics_tls(&self, address: Ipv4Addr) -> anyhow::Result<MetricsTls> {
         let serving = self.authority.server(&[orlop_metrics::SERVER_NAME.to_owned()], &[address.into()])?;
-        Ok(pki::server_tls(&serving, &self.secrets.trusted_front_proxy_cas())?)
+        let verifier = Arc::new(ClientVerifier::new(self.front_proxy_cas())?);
+        let (certificate, key) = serving.to_sources();
+        let tls = pki::server_tls_with(certificate, key, vec![verifier.clone()]).map_err(pki::Error::from)?;
+        Ok(MetricsTls { tls, verifier })
+    }
+
+    /// Returns the CAs of API servers' certificates towards extension API servers.
+    pub(super) fn front_proxy_cas(&self) -> Vec<PemSource> {
+        vec![PemSource::Inline(self.secrets.trusted_front_proxy_cas())]
     }
 
     /// Returns whether this server knows the administrator's token.

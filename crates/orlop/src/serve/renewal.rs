@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use orlop_net::{PemSource, ServerTls};
+use orlop_net::{ClientVerifier, PemSource, ServerTls};
 use orlop_server::{
     auth::identity::{self, ClusterSecrets},
     cluster::Cluster,
@@ -25,6 +25,8 @@ use super::{
 
 /// Interval at which the expiry of certificates is checked.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(12 * 60 * 60);
+/// Delay before keys are tried again that could not be taken over: a retired CA is trusted until then.
+const RETRY: Duration = Duration::from_secs(5);
 
 /// Everything that is replaced when keys or certificates change.
 pub(super) struct Renewal {
@@ -39,8 +41,12 @@ pub(super) struct Renewal {
     pub(super) tls: ServerTls,
     pub(super) verifiers: Verifiers,
     pub(super) kubelet: Option<Kubelet>,
+    /// Verifies API servers' certificates towards the resource metrics API in this process.
+    pub(super) metrics: Option<Arc<ClientVerifier>>,
     pub(super) trust: SharedTrust,
     pub(super) root_ca: watch::Sender<String>,
+    /// Keys that could not be taken over yet.
+    pub(super) pending: Option<ClusterSecrets>,
 }
 
 impl Renewal {
@@ -53,6 +59,7 @@ impl Renewal {
         });
         let renew = async {
             loop {
+                let pause = if self.pending.is_some() { RETRY } else { RENEWAL_INTERVAL };
                 tokio::select! {
                     // The sender lives as long as this.
                     _ = changes.changed() => {
@@ -61,7 +68,10 @@ impl Renewal {
                             self.rotate(secrets).await;
                         }
                     }
-                    () = tokio::time::sleep(RENEWAL_INTERVAL) => self.renew().await,
+                    () = tokio::time::sleep(pause) => match self.pending.take() {
+                        Some(secrets) => self.rotate(secrets).await,
+                        None => self.renew().await,
+                    },
                 }
             }
         };
@@ -72,10 +82,16 @@ impl Renewal {
     }
 
     async fn rotate(&mut self, secrets: ClusterSecrets) {
-        let adopted = self.identity.adopt(secrets).and_then(|()| self.apply());
+        let adopted = self.identity.adopt(secrets.clone()).and_then(|()| self.apply());
         match adopted {
-            Ok(()) => tracing::info!("took over the cluster's keys after a step of their rotation"),
-            Err(error) => tracing::error!(?error, "cannot take over the cluster's keys: restart this server"),
+            Ok(()) => {
+                self.pending = None;
+                tracing::info!("took over the cluster's keys after a step of their rotation");
+            }
+            Err(error) => {
+                self.pending = Some(secrets);
+                tracing::error!(?error, "cannot take over the cluster's keys; trying again");
+            }
         }
         self.write_files().await;
     }
@@ -98,6 +114,9 @@ impl Renewal {
         let (flags, identity) = (&self.authentication, &self.identity);
         self.verifiers.users.replace(flags.client_cas(identity.ca()))?;
         self.trust.store(Arc::new(identity.trust()?));
+        if let Some(metrics) = &self.metrics {
+            metrics.replace(identity.front_proxy_cas())?;
+        }
         if let Some(kubelet) = &self.kubelet {
             kubelet.verifier.replace(vec![PemSource::Inline(identity.ca().to_owned())])?;
             let (certificate, key) =

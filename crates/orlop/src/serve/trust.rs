@@ -31,3 +31,10 @@ pub(super) struct Kubelet {
     pub(super) name: String,
     pub(super) address: IpAddr,
 }
+
+/// TLS of the resource metrics API in this process.
+pub(super) struct MetricsTls {
+    pub(super) tls: ServerTls,
+    /// Verifies the certificates of API servers.
+    pub(super) verifier: Arc<ClientVerifier>,
+}

@@ -1,6 +1,6 @@
 //! Metrics of nodes and pods, and what follows from them.
 
-use crate::cluster::cluster;
+use crate::{cluster::cluster, support::daemon::Daemon};
 
 #[test]
 fn use_of_cpu_is_shown_and_scales() {
@@ -54,4 +54,21 @@ spec:
     cluster.kubectl(&["delete", "deployment", "busy", "--timeout=60s"]);
     cluster.kubectl(&["create", "namespace", "short"]);
     cluster.kubectl(&["delete", "namespace", "short", "--timeout=60s"]);
+}
+
+#[test]
+fn metrics_are_served_through_a_rotation_of_the_front_proxy_ca() {
+    const CAS: &str = r"jsonpath={.data.requestheader-client-ca-file}";
+    let folder = tempfile::tempdir().expect("a folder");
+    let daemon = Daemon::start(&folder.path().join("data"), &["--node", "--node-name", "n1"]);
+    let metrics = ["get", "--raw", "/apis/metrics.k8s.io/v1beta1/nodes"];
+    daemon.eventually(&metrics, |said| said.contains("NodeMetricsList"));
+    for (step, cas) in [(1, 2), (2, 2), (3, 1)] {
+        assert!(daemon.rotate("front-proxy-ca").contains(&format!("Step {step} of 3")));
+        let published =
+            ["get", "configmap", "-n", "kube-system", "extension-apiserver-authentication", "-o", CAS];
+        daemon.eventually(&published, |said| said.matches("BEGIN CERTIFICATE").count() == cas);
+        daemon.eventually(&metrics, |said| said.contains("NodeMetricsList"));
+    }
+    daemon.stop();
 }
