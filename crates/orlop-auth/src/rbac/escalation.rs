@@ -10,16 +10,16 @@ use super::{
 /// Checks that a user holds rules in a namespace. The error is Kubernetes' message.
 pub fn check(index: &Index, user: &UserInfo, namespace: &str, rules: &[PolicyRule]) -> Result<(), String> {
     let (held, error) = index.rules_for(user, namespace);
-    let missing = uncovered(&held, rules);
-    if missing.is_empty() {
-        return Ok(());
-    }
+    let missing = match uncovered(&held, rules) {
+        Some(missing) if missing.is_empty() => return Ok(()),
+        Some(missing) => describe(&missing),
+        None => "too many combinations of verbs, groups, resources and names to compare".to_owned(),
+    };
     let resolution = error.map(|error| format!("; resolution errors: [{error}]")).unwrap_or_default();
     Err(format!(
-        "user {} (groups={}) is attempting to grant RBAC permissions not currently held:\n{}{resolution}",
+        "user {} (groups={}) is attempting to grant RBAC permissions not currently held:\n{missing}{resolution}",
         quote(&user.name),
         quoted(&user.groups),
-        describe(&missing)
     ))
 }
 

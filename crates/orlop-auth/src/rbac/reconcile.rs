@@ -61,7 +61,8 @@ fn add_rules(object: &mut Value, expected: &Value) {
     if object.get("rules") == expected.get("rules") {
         return;
     }
-    let missing = uncovered(&PolicyRule::all_of(object), &PolicyRule::all_of(expected));
+    let wanted = PolicyRule::all_of(expected);
+    let missing = uncovered(&PolicyRule::all_of(object), &wanted).unwrap_or(wanted);
     let missing = missing.into_iter().filter_map(|rule| serde_json::to_value(rule).ok());
     append(object, "rules", missing.collect());
 }
