@@ -330,7 +330,7 @@ impl Worker {
         let mut variables = environment::build(client, &self.pod, &spec, image, &services, &place, &hostname)
             .await
             .map_err(config_error)?;
-        let ids = identity::ids(&self.pod, &spec, self.node.support).map_err(config_error)?;
+        let ids = identity::ids(&self.pod, &spec, image, self.node.support).map_err(config_error)?;
         let no_sources = Default::default();
         let sources = self.sources.as_ref().unwrap_or(&no_sources);
         let volumes = mounts::of(&spec, sources, &variables).map_err(config_error)?;
