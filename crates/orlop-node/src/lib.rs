@@ -4,7 +4,7 @@
 //! port-forward. An image is the name of a program ([`Images`]); a pod's address is one of 127.0.0.0/8; a container is a
 //! process with a monitor ([`shim`]) that outlives the node.
 //!
-//! Layers, each importing only those before it: `quantity`, `expansion`, `images`, `capabilities`, `cgroups`, `networks`, `shim`, `pods` (pure) →
+//! Layers, each importing only those before it: `quantity`, `expansion`, `images`, `listeners`, `capabilities`, `cgroups`, `networks`, `shim`, `pods` (pure) →
 //! `downward`, `environment`, `volumes`, `runtime`, `usage`, `logs`, `dial`, `watched` → `probes`, `events`, `services`, `addresses` →
 //! `proxy`, `dns`, `context` → `worker` → `manager`; `registration`, `server`, `static_pods` → this file.
 //!
@@ -22,6 +22,7 @@ mod environment;
 mod events;
 mod expansion;
 mod images;
+mod listeners;
 mod logs;
 mod manager;
 mod networks;

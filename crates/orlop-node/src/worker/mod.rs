@@ -3,6 +3,7 @@
 //! It is a loop over `sync`, which brings the pod one step nearer to what it should be, and a wait for whatever may change
 //! that: a new version of the pod, the end of a container, a probe's verdict, or time.
 
+mod address_in_use;
 mod files;
 mod identity;
 mod limits;
@@ -498,8 +499,12 @@ impl Worker {
         if current != id {
             return;
         }
+        let is_failed = !member.state.stopping && exit.as_ref().is_some_and(|exit| exit.code != 0);
         let ended = self.ended_run(index, id, Some(*since), exit);
         self.live[index] = None;
+        if is_failed {
+            self.report_address_in_use(index);
+        }
         let state = &mut self.members[index].state;
         (state.ready, state.started, state.stopping) = (false, false, false);
         state.run = Run::Ended(ended);
