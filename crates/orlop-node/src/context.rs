@@ -15,6 +15,7 @@ use tokio::sync::Semaphore;
 use crate::{
     addresses::Addresses,
     cgroups::Cgroups,
+    claims::Claim,
     events::Recorder,
     networks::Networks,
     quantity::Resources,
@@ -40,6 +41,8 @@ pub(crate) struct Node {
     pub(crate) certificates: Arc<Certificates>,
     pub(crate) allocatable: Resources,
     pub(crate) directory: Directory,
+    /// Claim on the Node object, with its uid.
+    pub(crate) claim: Mutex<Option<(String, Claim)>>,
     /// Containers that may start at once.
     pub(crate) starts: Semaphore,
     /// Pods whose files may be removed at once.
@@ -59,6 +62,21 @@ impl std::fmt::Debug for NodeClient {
 }
 
 impl Node {
+    /// Claims the Node object with a uid. Returns false if another process of this machine has it.
+    pub(crate) fn claim(&self, uid: &str) -> bool {
+        let mut claim = self.claim.lock().unwrap_or_else(PoisonError::into_inner);
+        if claim.as_ref().is_some_and(|(known, _)| known == uid) {
+            return true;
+        }
+        match Claim::node(uid) {
+            Ok(new) => *claim = Some((uid.to_owned(), new)),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => return false,
+            // No such sockets: nothing can be said about others.
+            Err(error) => tracing::debug!(%error, "cannot claim the node"),
+        }
+        true
+    }
+
     /// Returns the log file of a container's run.
     pub(crate) fn log_path(
         &self,

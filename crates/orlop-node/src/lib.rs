@@ -5,7 +5,7 @@
 //! process with a monitor ([`shim`]) that outlives the node.
 //!
 //! Layers, each importing only those before it: `quantity`, `expansion`, `images`, `listeners`, `capabilities`, `cgroups`, `networks`, `shim`, `pods` (pure) →
-//! `downward`, `environment`, `volumes`, `runtime`, `usage`, `logs`, `dial`, `watched` → `probes`, `events`, `services`, `addresses` →
+//! `downward`, `environment`, `volumes`, `runtime`, `usage`, `logs`, `dial`, `watched` → `probes`, `events`, `services`, `addresses`, `claims` →
 //! `proxy`, `dns`, `context` → `worker` → `manager`; `registration`, `server`, `static_pods` → this file.
 //!
 //! Invariants: only the API is spoken to the cluster; no container runs twice, and none outlives its pod; every queue,
@@ -14,6 +14,7 @@
 mod addresses;
 mod capabilities;
 mod cgroups;
+mod claims;
 mod context;
 mod dial;
 mod dns;
@@ -42,12 +43,13 @@ mod volumes;
 mod watched;
 mod worker;
 
+pub use claims::Claim;
 pub use settings::{BadPodRange, Images, Isolation, POD_RANGE, PodRange, Settings};
 
 use futures_util::future::BoxFuture;
 use std::{
     io,
-    sync::{Arc, OnceLock},
+    sync::{Arc, Mutex, OnceLock},
 };
 
 use orlop_client::Client;
@@ -77,6 +79,11 @@ pub enum Error {
     /// Networks of pods were asked for, and cannot be had.
     #[error("pods cannot have networks of their own on this machine: {0}")]
     Network(String),
+    /// The Node object is that of another process.
+    #[error(
+        "another process of this machine is the node {0:?} of this cluster: give this one a --node-name, a --node-listen and a --pod-range of its own"
+    )]
+    Taken(String),
     /// Namespaces were asked for, and the machine has none.
     #[error("containers cannot have namespaces on this machine: {0}")]
     Isolation(String),
@@ -149,6 +156,7 @@ fn run_until(
             certificates: Arc::default(),
             allocatable: registration::capacity(&settings),
             directory: Directory::default(),
+            claim: Mutex::default(),
             starts: Semaphore::new(starts_max()),
             removals: Semaphore::new(REMOVALS_MAX),
             client: NodeClient(client.clone()),
@@ -164,6 +172,8 @@ fn run_until(
             registered = registration::register(&node, port) => registered,
             () = &mut shutdown => return Ok(()),
         };
+        let registered =
+            registered.map_err(|registration::Taken| Error::Taken(node.settings.name.clone()))?;
         registration::announce(&node, &registered);
         let lease = tokio::spawn(registration::renew_lease(client, registered));
         let status = tokio::spawn({
