@@ -20,7 +20,7 @@ use crate::{
     networks::Networks,
     quantity::Resources,
     runtime::{Container, Runtime, Support},
-    services::Services,
+    services::{Services, Slices},
     settings::Settings,
     volumes::{Certificates, Tokens},
 };
@@ -37,6 +37,8 @@ pub(crate) struct Node {
     pub(crate) networks: Option<Networks>,
     pub(crate) events: Recorder,
     pub(crate) services: Services,
+    /// Endpoints, if pods are to reach the API server at its own address: this node may not forward its service.
+    pub(crate) api_server: Option<Slices>,
     pub(crate) tokens: Arc<Tokens>,
     pub(crate) certificates: Arc<Certificates>,
     pub(crate) allocatable: Resources,

@@ -144,6 +144,8 @@ fn run_until(
             }
             _ => None,
         };
+        let is_forwarded = !settings.service_proxy || services::may_listen_for_https();
+        let api_server = slices.clone().filter(|_| !is_forwarded);
         let node = Arc::new(Node {
             runtime: Runtime::new(settings.data_dir.clone(), settings.program.clone(), spawner),
             support,
@@ -151,6 +153,7 @@ fn run_until(
             addresses: Addresses::new(settings.pod_range),
             events: Recorder::start(client.clone(), settings.name.clone()),
             services: services.clone(),
+            api_server,
             cgroups: OnceLock::new(),
             tokens: Arc::default(),
             certificates: Arc::default(),

@@ -325,7 +325,8 @@ impl Worker {
         let spec = self.members[index].spec.clone();
         let place = self.place();
         let hostname = identity::hostname(&self.pod, &self.node.settings.cluster_domain);
-        let services = services::linked(&self.node.services, &self.namespace).await;
+        let services =
+            services::linked(&self.node.services, self.node.api_server.as_ref(), &self.namespace).await;
         let client = &self.node.client.0;
         let mut variables = environment::build(client, &self.pod, &spec, image, &services, &place, &hostname)
             .await
