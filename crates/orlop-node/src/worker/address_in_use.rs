@@ -1,4 +1,4 @@
-//! Tells why a container ended whose address was in use: pods that share the machine's network take ports from each other,
+//! Tells why a container fails whose address is in use: pods that share the machine's network take ports from each other,
 //! and a program's own message does not say from whom.
 
 use std::{
@@ -26,7 +26,7 @@ const QUOTED_BYTES_MAX: usize = 200;
 const NAMED_MAX: usize = 4;
 
 impl Worker {
-    /// Records an event if a container that failed could not have its address. Nobody waits for it: processes are searched.
+    /// Records an event if a container that ended, or that nobody reaches, could not have its address. Nobody waits for it: processes are searched.
     pub(super) fn report_address_in_use(&self, index: usize) {
         if self.node.networks.is_some() && !self.is_host_network() {
             return;
@@ -42,7 +42,7 @@ impl Worker {
     }
 }
 
-/// Returns the reason why a container ended, if its log says that an address was in use.
+/// Returns the reason why a container fails, if its log says that an address was in use.
 fn explain(node: &Node, pod: &Pod, spec: &Container, log: &Path) -> Option<String> {
     let tail = String::from_utf8_lossy(&logs::tail(log, LINES).ok()?).into_owned();
     let said = complaint(&tail)?;
@@ -63,7 +63,7 @@ fn explain(node: &Node, pod: &Pod, spec: &Container, log: &Path) -> Option<Strin
         }
     };
     Some(format!(
-        "Container {} ended because its address is in use ({}). Pods of this node share the machine's network.{listening} {remedy}",
+        "The address of container {} is in use ({}). Pods of this node share the machine's network.{listening} {remedy}",
         spec.name,
         cut(said)
     ))

@@ -550,6 +550,7 @@ impl Worker {
         let member = &mut self.members[index];
         match report {
             Report::Failed(outcome) => {
+                let is_refused = outcome.is_refused_connection();
                 let (reason, text) = match outcome {
                     Outcome::Failure(text) => ("Unhealthy", format!("{} probe failed: {text}", kind.name())),
                     Outcome::Error(text) => (
@@ -560,6 +561,10 @@ impl Worker {
                 };
                 let path = Some(member.field_path());
                 self.node.events.pod(&self.pod, path, Severity::Warning, reason, text);
+                if is_refused {
+                    // Some programs go on without the address that they could not have.
+                    self.report_address_in_use(index);
+                }
             }
             Report::Verdict(verdict) => match (kind, verdict) {
                 (Kind::Readiness, verdict) => member.state.ready = verdict == Verdict::Healthy,
