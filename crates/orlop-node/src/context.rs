@@ -15,11 +15,12 @@ use tokio::sync::Semaphore;
 use crate::{
     addresses::Addresses,
     cgroups::Cgroups,
+    claims::Claim,
     events::Recorder,
     networks::Networks,
     quantity::Resources,
     runtime::{Container, Runtime, Support},
-    services::Services,
+    services::{Services, Slices},
     settings::Settings,
     volumes::{Certificates, Tokens},
 };
@@ -36,10 +37,14 @@ pub(crate) struct Node {
     pub(crate) networks: Option<Networks>,
     pub(crate) events: Recorder,
     pub(crate) services: Services,
+    /// Endpoints, if pods are to reach the API server at its own address: this node may not forward its service.
+    pub(crate) api_server: Option<Slices>,
     pub(crate) tokens: Arc<Tokens>,
     pub(crate) certificates: Arc<Certificates>,
     pub(crate) allocatable: Resources,
     pub(crate) directory: Directory,
+    /// Claim on the Node object, with its uid.
+    pub(crate) claim: Mutex<Option<(String, Claim)>>,
     /// Containers that may start at once.
     pub(crate) starts: Semaphore,
     /// Pods whose files may be removed at once.
@@ -59,6 +64,21 @@ impl std::fmt::Debug for NodeClient {
 }
 
 impl Node {
+    /// Claims the Node object with a uid. Returns false if another process of this machine has it.
+    pub(crate) fn claim(&self, uid: &str) -> bool {
+        let mut claim = self.claim.lock().unwrap_or_else(PoisonError::into_inner);
+        if claim.as_ref().is_some_and(|(known, _)| known == uid) {
+            return true;
+        }
+        match Claim::node(uid) {
+            Ok(new) => *claim = Some((uid.to_owned(), new)),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => return false,
+            // No such sockets: nothing can be said about others.
+            Err(error) => tracing::debug!(%error, "cannot claim the node"),
+        }
+        true
+    }
+
     /// Returns the log file of a container's run.
     pub(crate) fn log_path(
         &self,

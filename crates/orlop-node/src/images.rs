@@ -38,7 +38,17 @@ pub(crate) struct Image {
     pub(crate) workdir: PathBuf,
     /// Folder of files that lie over those of the machine.
     pub(crate) root: Option<PathBuf>,
+    /// User of its programs, where the container names none. That of the node if the image names none either.
+    pub(crate) user: Option<User>,
     pub(crate) size: u64,
+}
+
+/// User and group of an image's programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct User {
+    pub(crate) uid: u32,
+    /// Group 0 if the image names none.
+    pub(crate) gid: u32,
 }
 
 /// An image cannot be had.
@@ -65,6 +75,31 @@ struct Manifest {
     workdir: PathBuf,
     /// Folder whose files lie over those of the machine, relative to the image.
     root: Option<PathBuf>,
+    user: Option<ManifestUser>,
+}
+
+/// A user as a manifest has it: 65532 or "65532:65532".
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum ManifestUser {
+    Number(u32),
+    Text(String),
+}
+
+impl ManifestUser {
+    /// Returns the user by numbers. A name says nothing on a machine that is not the image's, and whether it is root cannot
+    /// be verified.
+    fn parse(&self) -> Result<User, String> {
+        let text = match self {
+            Self::Number(uid) => return Ok(User { uid: *uid, gid: 0 }),
+            Self::Text(text) => text,
+        };
+        let (uid, gid) = text.split_once(':').unwrap_or((text, "0"));
+        match (uid.parse(), gid.parse()) {
+            (Ok(uid), Ok(gid)) => Ok(User { uid, gid }),
+            _ => Err(format!("user {text:?} is not UID or UID:GID in numbers")),
+        }
+    }
 }
 
 impl Images {
@@ -162,6 +197,7 @@ fn from_manifest(folder: &Path, path: &Path) -> Result<Image, ImageError> {
         true => PathBuf::new(),
         false => folder.join(manifest.workdir),
     };
+    let user = manifest.user.map(|user| user.parse()).transpose().map_err(fault)?;
     Ok(Image {
         id: digest(text.as_bytes()),
         entrypoint,
@@ -169,6 +205,7 @@ fn from_manifest(folder: &Path, path: &Path) -> Result<Image, ImageError> {
         env: manifest.env,
         workdir,
         root: manifest.root.map(|root| folder.join(root)),
+        user,
         size: text.len() as u64,
     })
 }
@@ -233,6 +270,15 @@ mod tests {
         assert_eq!(found.entrypoint, [image.join("./run").display().to_string()]);
         assert_eq!((found.cmd, found.workdir), (vec!["a".to_owned()], image.join("data")));
         assert_eq!(images.names(), ["example.org/app"]);
+        assert_eq!(found.user, None);
+        for (text, uid, gid) in [("65532", 65532, 0), ("'65532'", 65532, 0), ("'10:20'", 10, 20)] {
+            fs::write(image.join("image.yaml"), format!("user: {text}")).unwrap();
+            assert_eq!(images.find("example.org/app").unwrap().user, Some(User { uid, gid }), "{text}");
+        }
+        for text in ["nobody", "'10:staff'", "-1", "''"] {
+            fs::write(image.join("image.yaml"), format!("user: {text}")).unwrap();
+            assert!(matches!(images.find("example.org/app"), Err(ImageError::Manifest { .. })), "{text}");
+        }
         fs::write(image.join("image.yaml"), "entrypoin: []").unwrap();
         assert!(matches!(images.find("example.org/app"), Err(ImageError::Manifest { .. })));
     }

@@ -4,8 +4,8 @@
 //! port-forward. An image is the name of a program ([`Images`]); a pod's address is one of 127.0.0.0/8; a container is a
 //! process with a monitor ([`shim`]) that outlives the node.
 //!
-//! Layers, each importing only those before it: `quantity`, `expansion`, `images`, `capabilities`, `cgroups`, `networks`, `shim`, `pods` (pure) →
-//! `downward`, `environment`, `volumes`, `runtime`, `usage`, `logs`, `dial`, `watched` → `probes`, `events`, `services`, `addresses` →
+//! Layers, each importing only those before it: `quantity`, `expansion`, `images`, `listeners`, `capabilities`, `cgroups`, `networks`, `shim`, `pods` (pure) →
+//! `downward`, `environment`, `volumes`, `runtime`, `usage`, `logs`, `dial`, `watched` → `probes`, `events`, `services`, `addresses`, `claims` →
 //! `proxy`, `dns`, `context` → `worker` → `manager`; `registration`, `server`, `static_pods` → this file.
 //!
 //! Invariants: only the API is spoken to the cluster; no container runs twice, and none outlives its pod; every queue,
@@ -14,6 +14,7 @@
 mod addresses;
 mod capabilities;
 mod cgroups;
+mod claims;
 mod context;
 mod data_dir;
 mod dial;
@@ -23,6 +24,7 @@ mod environment;
 mod events;
 mod expansion;
 mod images;
+mod listeners;
 mod logs;
 mod manager;
 mod networks;
@@ -42,12 +44,13 @@ mod volumes;
 mod watched;
 mod worker;
 
+pub use claims::Claim;
 pub use settings::{BadPodRange, Images, Isolation, POD_RANGE, PodRange, Settings};
 
 use futures_util::future::BoxFuture;
 use std::{
     io,
-    sync::{Arc, OnceLock},
+    sync::{Arc, Mutex, OnceLock},
 };
 
 use orlop_client::Client;
@@ -77,6 +80,11 @@ pub enum Error {
     /// Networks of pods were asked for, and cannot be had.
     #[error("pods cannot have networks of their own on this machine: {0}")]
     Network(String),
+    /// The Node object is that of another process.
+    #[error(
+        "another process of this machine is the node {0:?} of this cluster: give this one a --node-name, a --node-listen and a --pod-range of its own"
+    )]
+    Taken(String),
     /// Namespaces were asked for, and the machine has none.
     #[error("containers cannot have namespaces on this machine: {0}")]
     Isolation(String),
@@ -137,6 +145,8 @@ fn run_until(
             }
             _ => None,
         };
+        let is_forwarded = !settings.service_proxy || services::may_listen_for_https();
+        let api_server = slices.clone().filter(|_| !is_forwarded);
         let node = Arc::new(Node {
             runtime: Runtime::new(settings.data_dir.clone(), settings.program.clone(), spawner),
             support,
@@ -144,11 +154,13 @@ fn run_until(
             addresses: Addresses::new(settings.pod_range),
             events: Recorder::start(client.clone(), settings.name.clone()),
             services: services.clone(),
+            api_server,
             cgroups: OnceLock::new(),
             tokens: Arc::default(),
             certificates: Arc::default(),
             allocatable: registration::capacity(&settings),
             directory: Directory::default(),
+            claim: Mutex::default(),
             starts: Semaphore::new(starts_max()),
             removals: Semaphore::new(REMOVALS_MAX),
             client: NodeClient(client.clone()),
@@ -164,6 +176,8 @@ fn run_until(
             registered = registration::register(&node, port) => registered,
             () = &mut shutdown => return Ok(()),
         };
+        let registered =
+            registered.map_err(|registration::Taken| Error::Taken(node.settings.name.clone()))?;
         registration::announce(&node, &registered);
         let lease = tokio::spawn(registration::renew_lease(client, registered));
         let status = tokio::spawn({

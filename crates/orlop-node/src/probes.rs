@@ -56,6 +56,13 @@ pub(crate) enum Outcome {
     Error(String),
 }
 
+impl Outcome {
+    /// Returns true if nobody listened where the probe connected to.
+    pub(crate) fn is_refused_connection(&self) -> bool {
+        matches!(self, Self::Failure(text) if text.contains("connection refused"))
+    }
+}
+
 /// Verdict over several probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {

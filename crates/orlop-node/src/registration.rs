@@ -38,6 +38,8 @@ const STATUS_UNCHANGED: Duration = Duration::from_secs(300);
 /// Delays between attempts to register.
 const REGISTER_MIN: Duration = Duration::from_millis(100);
 const REGISTER_MAX: Duration = Duration::from_secs(7);
+/// Attempts to register a node that another process of this machine is: one may be ending.
+const CLAIMS_MAX: u32 = 5;
 /// Version of the kubelet that this node behaves as.
 const KUBELET_VERSION: &str = "v1.37.1";
 /// Images that the status lists.
@@ -67,13 +69,20 @@ pub(crate) fn capacity(settings: &Settings) -> Resources {
     .collect()
 }
 
+/// Another process is the node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taken;
+
 /// Registers the node. Returns once the API has it.
-pub(crate) async fn register(node: &Node, port: u16) -> NodeObject {
+pub(crate) async fn register(node: &Node, port: u16) -> Result<NodeObject, Taken> {
     let nodes: Api<NodeObject> = Api::all(node.client.0.clone());
     let mut delay = REGISTER_MIN;
+    let mut refused = 0;
     loop {
         match try_register(&nodes, node, port).await {
-            Ok(registered) => return registered,
+            Ok(Ok(registered)) => return Ok(registered),
+            Ok(Err(Taken)) if refused == CLAIMS_MAX => return Err(Taken),
+            Ok(Err(Taken)) => refused += 1,
             Err(error) => tracing::warn!(%error, "cannot register the node; trying again"),
         }
         sleep(delay).await;
@@ -81,7 +90,12 @@ pub(crate) async fn register(node: &Node, port: u16) -> NodeObject {
     }
 }
 
-async fn try_register(nodes: &Api<NodeObject>, node: &Node, port: u16) -> orlop_client::Result<NodeObject> {
+async fn try_register(
+    nodes: &Api<NodeObject>,
+    node: &Node,
+    port: u16,
+) -> orlop_client::Result<Result<NodeObject, Taken>> {
+    let claim = |found: &NodeObject| node.claim(found.metadata.uid.as_deref().unwrap_or_default());
     let labels = labels(&node.settings);
     let status = status(node, port, &NodeObject::default(), true);
     let name = &node.settings.name;
@@ -96,15 +110,17 @@ async fn try_register(nodes: &Api<NodeObject>, node: &Node, port: u16) -> orlop_
                 status: Some(status),
                 ..NodeObject::default()
             };
-            nodes.create(&PostParams::default(), &object).await
+            let created = nodes.create(&PostParams::default(), &object).await?;
+            Ok(if claim(&created) { Ok(created) } else { Err(Taken) })
         }
+        // Nothing is written as long as another process is the node.
+        Some(existing) if !claim(&existing) => Ok(Err(Taken)),
         Some(existing) => {
             let status = self::status(node, port, &existing, true);
             let patch = Patch::Strategic(json!({"metadata": {"labels": labels}}));
             nodes.patch(name, &PatchParams::default(), &patch).await?;
-            nodes
-                .patch_status(name, &PatchParams::default(), &Patch::Strategic(json!({"status": status})))
-                .await
+            let patch = Patch::Strategic(json!({"status": status}));
+            Ok(Ok(nodes.patch_status(name, &PatchParams::default(), &patch).await?))
         }
     }
 }
@@ -222,7 +238,9 @@ pub(crate) async fn sync_node_status(node: &Node, port: u16) {
         let existing = match nodes.get_opt(&node.settings.name).await {
             Ok(Some(existing)) => existing,
             Ok(None) => {
-                register(node, port).await;
+                if register(node, port).await.is_err() {
+                    tracing::error!("another process of this machine is this node now");
+                }
                 continue;
             }
             Err(error) => {

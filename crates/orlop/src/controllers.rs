@@ -18,7 +18,7 @@ Examples:
   orlop controllers --controllers=deployment-controller,replicaset-controller,kube-scheduler
       Only these.";
 
-/// Runs controllers and the scheduler against the cluster of a kubeconfig.
+/// Run controllers and the scheduler against the cluster of a kubeconfig.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Arguments {
@@ -48,7 +48,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         Some(path) => Config::read_from(path),
         None => Config::infer(),
     };
-    let config = read().context("no cluster is configured: pass --kubeconfig")?;
+    let config = read().context("the controllers have no cluster: name one with --kubeconfig FILE")?;
     let (root_ca, root_ca_changes) = tokio::sync::watch::channel(config.root_ca().unwrap_or_default());
     let (client, connection) = Client::connect_replaceable(config).await?;
     let options = Options {

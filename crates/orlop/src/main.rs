@@ -57,6 +57,7 @@ fn main() -> anyhow::Result<ExitCode> {
     if let Some(code) = orlop_node::shim::main() {
         return Ok(code);
     }
+    end_with_the_reader();
     let arguments = match envtest::Called::of(std::env::args_os())? {
         envtest::Called::Orlop => Arguments::parse(),
         envtest::Called::As(own) => Arguments::parse_from(own),
@@ -88,4 +89,16 @@ fn main() -> anyhow::Result<ExitCode> {
         }
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Ends the process quietly, as programs of C do, when what it prints has no reader any more: `orlop compose manifests | head`.
+fn end_with_the_reader() {
+    let default = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let said = panic.payload_as_str().unwrap_or_default();
+        if said.starts_with("failed printing to stdout") && said.contains("Broken pipe") {
+            std::process::exit(0);
+        }
+        default(panic);
+    }));
 }

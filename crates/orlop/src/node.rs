@@ -4,12 +4,8 @@ mod join;
 
 use std::{
     collections::BTreeMap,
-    fs,
+    fs, io,
     net::{IpAddr, Ipv4Addr, SocketAddr},
-    os::{
-        linux::net::SocketAddrExt,
-        unix::net::{SocketAddr as UnixAddress, UnixListener},
-    },
     path::PathBuf,
     sync::Arc,
     time::Duration,
@@ -18,7 +14,7 @@ use std::{
 use anyhow::{Context, bail};
 use orlop_client::{Client, Config, ConfigError};
 use orlop_net::{ClientVerifier, PemSource, ServerTls};
-use orlop_node::{Images, Isolation, POD_RANGE, PodRange, Settings};
+use orlop_node::{Claim, Images, Isolation, POD_RANGE, PodRange, Settings};
 use orlop_server::{User, auth::pki, chain::Chain};
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 
@@ -50,7 +46,8 @@ pub(crate) struct Options {
     #[arg(long = "image", value_name = "NAME=PATH", value_parser = image, help_heading = "Node")]
     images: Vec<(String, PathBuf)>,
 
-    /// Folder of images: NAME/image.yaml has entrypoint, cmd, env, workdir and root, a folder of files.
+    /// Folder of images: NAME/image.yaml has entrypoint, cmd, env, workdir, user (UID or UID:GID) and root,
+    /// a folder of files.
     #[arg(long = "images", value_name = "DIR", help_heading = "Node")]
     image_folder: Option<PathBuf>,
 
@@ -162,10 +159,7 @@ impl Options {
             pod_range: self.pod_range.unwrap_or(POD_RANGE),
             own_networks: self.pod_network == "own",
             pods_max: self.max_pods,
-            images: Images {
-                programs: self.programs()?,
-                folder: self.image_folder.as_ref().map(std::path::absolute).transpose()?,
-            },
+            images: Images { programs: self.programs()?, folder: self.folder()? },
             isolation: match self.isolation.as_str() {
                 "namespaces" => Isolation::Namespaces,
                 "none" => Isolation::None,
@@ -181,6 +175,28 @@ impl Options {
             shutdown_grace: self.shutdown_grace_period,
             tls,
         })
+    }
+
+    fn folder(&self) -> anyhow::Result<Option<PathBuf>> {
+        let Some(folder) = &self.image_folder else { return Ok(None) };
+        let found = fs::read_dir(folder).with_context(|| format!("--images {}", folder.display()));
+        found.and_then(|_| Ok(Some(std::path::absolute(folder)?)))
+    }
+
+    /// Returns an option of a node that was given.
+    pub(crate) fn given(&self) -> Option<&'static str> {
+        let given = [
+            (!self.images.is_empty(), "--image"),
+            (self.image_folder.is_some(), "--images"),
+            (self.node_name.is_some(), "--node-name"),
+            (self.node_listen.is_some(), "--node-listen"),
+            (!self.node_labels.is_empty(), "--node-labels"),
+            (self.pod_range.is_some(), "--pod-range"),
+            (self.pod_network == "own", "--pod-network"),
+            (self.cluster_dns.is_some(), "--cluster-dns"),
+            (self.pod_manifest_path.is_some(), "--pod-manifest-path"),
+        ];
+        given.into_iter().find_map(|(is_given, name)| is_given.then_some(name))
     }
 
     fn programs(&self) -> anyhow::Result<BTreeMap<String, PathBuf>> {
@@ -210,7 +226,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         }
         (None, None) => Source::Inferred,
     };
-    let config = source.read().context("no cluster is configured: pass --kubeconfig")?;
+    let config = source.read().context("the node has no cluster: name one with --kubeconfig FILE")?;
     // The CA of the cluster signs the client certificate of its API server.
     let (trusted, trusted_changes) = watch::channel(config.root_ca().unwrap_or_default());
     let (client, connection) = Client::connect_replaceable(config).await?;
@@ -239,6 +255,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     }
     let listen = options.listen(KUBELET_PORT);
     let listener = TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
+    let _claim = claim(settings.pod_range);
     println!("orlop node {} runs pods of {}", settings.name, settings.pod_range);
     let node = orlop_node::run(client.clone(), client, settings, listener, shutdown);
     let following = connection.follow(
@@ -289,7 +306,8 @@ impl Source {
 #[derive(Debug)]
 pub(crate) struct InProcess {
     stop: watch::Sender<bool>,
-    task: JoinHandle<Result<(), orlop_node::Error>>,
+    /// `None` once its end was told.
+    task: Option<JoinHandle<Result<(), orlop_node::Error>>>,
     _ranges: Ranges,
 }
 
@@ -300,7 +318,7 @@ pub(crate) struct Ranges {
     /// Cluster IPs of services.
     pub(crate) services: String,
     /// Keeps other processes from the same ranges for as long as this one runs.
-    _reservation: Option<UnixListener>,
+    _claim: Option<Claim>,
 }
 
 impl Ranges {
@@ -310,24 +328,36 @@ impl Ranges {
         const COUNT: u32 = 1 << 10;
         if !is_ephemeral || options.pod_range.is_some() {
             let pods = options.pod_range.unwrap_or(POD_RANGE);
-            return Ok(Self { pods, services: SERVICE_RANGE.to_owned(), _reservation: None });
+            return Ok(Self { pods, services: SERVICE_RANGE.to_owned(), _claim: claim(pods) });
         }
         let start = std::process::id() % COUNT;
         for offset in 0..COUNT {
             let index = (start + offset) % COUNT;
             let range =
                 |first: [u8; 4]| format!("{}/20", Ipv4Addr::from(u32::from_be_bytes(first) + index * SIZE));
-            let address = UnixAddress::from_abstract_name(format!("orlop-node/range/{index}"))?;
-            if let Ok(reservation) = UnixListener::bind_addr(&address) {
-                return Ok(Self {
-                    pods: range([127, 64, 0, 0]).parse()?,
-                    services: range([127, 128, 0, 0]),
-                    _reservation: Some(reservation),
-                });
+            let pods: PodRange = range([127, 64, 0, 0]).parse()?;
+            if let Ok(claim) = Claim::range(pods) {
+                return Ok(Self { pods, services: range([127, 128, 0, 0]), _claim: Some(claim) });
             }
         }
         bail!("other processes have all ranges of loopback addresses: pass --pod-range")
     }
+}
+
+/// Claims the addresses of pods, and warns where another node of this machine has some of them.
+fn claim(range: PodRange) -> Option<Claim> {
+    let error = match Claim::range(range) {
+        Ok(claim) => return Some(claim),
+        Err(error) => error,
+    };
+    if error.kind() == io::ErrorKind::AddrInUse {
+        tracing::warn!(
+            "another node of this machine gives addresses of {range} to its pods: they may take each other's ports. Pass \
+             another --pod-range, such as 127.65.0.0/16; a cluster of its own needs another --service-cluster-ip-range too, \
+             such as 127.129.0.0/16"
+        );
+    }
+    None
 }
 
 /// The resource metrics API in the process of a server.
@@ -392,14 +422,27 @@ impl InProcess {
         let (stop, mut stopped) = watch::channel(false);
         let shutdown = async move { drop(stopped.wait_for(|stopped| *stopped).await) };
         let node = orlop_node::run(client, proxy_client, settings, listener, shutdown);
-        let task = crate::background::spawn(node);
+        let task = Some(crate::background::spawn(node));
         Ok(Self { stop, task, _ranges: ranges })
+    }
+
+    /// Waits until the node fails.
+    pub(crate) async fn failed(&mut self) -> anyhow::Error {
+        let Some(task) = &mut self.task else { return std::future::pending().await };
+        let ended = task.await;
+        self.task = None;
+        match ended {
+            Ok(Err(error)) => error.into(),
+            Err(error) => error.into(),
+            Ok(Ok(())) => anyhow::anyhow!("the node ended"),
+        }
     }
 
     /// Stops the node and its pods.
     pub(crate) async fn stop(self) {
         self.stop.send_replace(true);
-        match self.task.await {
+        let Some(task) = self.task else { return };
+        match task.await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::error!(%error, "the node failed"),
             Err(error) => tracing::error!(%error, "the node failed"),

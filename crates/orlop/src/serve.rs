@@ -101,7 +101,7 @@ pub(crate) struct Arguments {
     data_dir: PathBuf,
 
     /// Address and port to listen on [default: 127.0.0.1:6443; with --ephemeral a free port].
-    #[arg(long, env = "ORLOP_LISTEN", value_name = "ADDR:PORT")]
+    #[arg(long, env = "ORLOP_LISTEN", value_name = "ADDR:PORT", value_parser = address)]
     listen: Option<SocketAddr>,
 
     /// Also listen here without TLS. Must be a loopback address. Requests need a bearer token, such as the one
@@ -221,6 +221,9 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let shutdown = shutdown::requested();
     let default_controllers = if arguments.node { Defaults::Cluster } else { Defaults::ApiServer };
     let selected = orlop_controllers::select(&arguments.controllers, default_controllers)?;
+    if let Some(option) = arguments.node_options.given().filter(|_| !arguments.node) {
+        bail!("{option} is about the node of this process: add --node");
+    }
     let node_ranges = match arguments.node {
         true => Some(node::Ranges::choose(&arguments.node_options, arguments.ephemeral)?),
         false => None,
@@ -239,9 +242,10 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         (None, false) => Endpoint::Sqlite(data_dir.join("orlop.db")),
     };
     let default_port = if arguments.ephemeral { 0 } else { 6443 };
-    let listener = bind(arguments.listen.unwrap_or(([127, 0, 0, 1], default_port).into())).await?;
+    let listener =
+        bind("--listen", arguments.listen.unwrap_or(([127, 0, 0, 1], default_port).into())).await?;
     let insecure_listener = match arguments.insecure_listen {
-        Some(address) => Some(bind(address).await?),
+        Some(address) => Some(bind("--insecure-listen", address).await?),
         None => None,
     };
     let address = reachable(listener.local_addr()?);
@@ -372,7 +376,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let controllers = background::spawn(manager.run(is_set(controllers_stopped)));
     let bootstrap_loop =
         tokio::spawn(bootstrap::reconcile(chain.clone(), advertised, identity.root_ca.clone()));
-    let node = match kubelet.as_ref().zip(node_ranges) {
+    let mut node = match kubelet.as_ref().zip(node_ranges) {
         Some((kubelet, ranges)) => {
             let tls = kubelet.tls.clone();
             let (folder, is_ephemeral) = (data_dir.join("node"), arguments.ephemeral);
@@ -416,7 +420,16 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         println!("{}", screen.to_text(started.elapsed()));
     }
 
-    shutdown.await;
+    let failed_node = async {
+        match &mut node {
+            Some(node) => node.failed().await,
+            None => std::future::pending().await,
+        }
+    };
+    let failure = tokio::select! {
+        () = shutdown => None,
+        error = failed_node => Some(error),
+    };
     chain.stopping();
     tokio::time::sleep(arguments.shutdown_delay_duration).await;
     // Before watches end: controllers would only open them again. They free their leases.
@@ -445,7 +458,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     if tokio::time::timeout(CLOSE_TIMEOUT, store.close()).await.is_err() {
         ::tracing::warn!("requests were still in flight when the server stopped");
     }
-    Ok(())
+    failure.map_or(Ok(()), Err)
 }
 
 fn store_config(endpoint: &Endpoint, durability: &str) -> Config {
@@ -462,8 +475,9 @@ fn store_config(endpoint: &Endpoint, durability: &str) -> Config {
     config
 }
 
-async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))
+async fn bind(option: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
+    let hint = || format!("cannot listen on {address} ({option})");
+    TcpListener::bind(address).await.with_context(hint)
 }
 
 /// Returns once the value is set or its sender is dropped.
@@ -483,6 +497,11 @@ fn advertised(listener: &TcpListener) -> IpAddr {
         socket.local_addr()
     });
     probe.map_or(IpAddr::from([127, 0, 0, 1]), |address| address.ip())
+}
+
+/// Parses an address with a port.
+fn address(text: &str) -> anyhow::Result<SocketAddr> {
+    text.parse().context("write ADDR:PORT, as in 127.0.0.1:6443, or 0.0.0.0:6443 for all addresses")
 }
 
 /// Parses an address, which must be a loopback address.

@@ -331,3 +331,66 @@ fn bad_authentication_options_are_refused_at_start() {
         assert!(!output.status.success() && said.contains(why), "{options:?}: {said}");
     }
 }
+
+/// Runs a command line that must fail. Returns what it says.
+#[track_caller]
+fn refused(arguments: &[&str], environment: &[(&str, &str)]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_orlop"))
+        .args(arguments)
+        .envs(environment.iter().copied())
+        .output()
+        .expect("orlop runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success(), "{arguments:?}: {said}");
+    said
+}
+
+#[test]
+fn options_of_a_node_are_refused_where_they_mean_nothing() {
+    let said = refused(&["serve", "--ephemeral", "--image", "web=/bin/sh"], &[]);
+    assert!(said.contains("--image is about the node of this process: add --node"), "{said}");
+    let said = refused(&["serve", "--ephemeral", "--node", "--images", "/nonexistent"], &[]);
+    assert!(said.contains("--images /nonexistent") && said.contains("No such file"), "{said}");
+}
+
+#[test]
+fn server_ends_with_the_error_of_its_node() {
+    // Networks of pods need root, and the program ip.
+    let options = ["serve", "--ephemeral", "--node", "--pod-network", "own"];
+    let said = refused(&options, &[("PATH", "/nonexistent")]);
+    assert!(said.contains("pods cannot have networks of their own on this machine"), "{said}");
+}
+
+#[test]
+fn address_in_use_names_the_option() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("its address").to_string();
+    let said = refused(&["serve", "--ephemeral", "--listen", &address], &[]);
+    assert!(said.contains(&format!("cannot listen on {address} (--listen)")), "{said}");
+}
+
+#[test]
+fn missing_kubeconfig_is_named() {
+    for command in ["node", "controllers"] {
+        let said = refused(&[command, "--kubeconfig", "/nonexistent"], &[("RUST_BACKTRACE", "0")]);
+        assert!(said.contains("cannot read /nonexistent"), "{said}");
+        assert!(!said.contains("pass --kubeconfig"), "{said}");
+    }
+}
+
+#[test]
+fn output_without_a_reader_is_no_panic() {
+    let mut process = Command::new(env!("CARGO_BIN_EXE_orlop"))
+        .args(["compose", "manifests", "--image", "registry.example.com/orlop:1"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("orlop runs");
+    drop(process.stdout.take());
+    let output = process.wait_with_output().expect("it ends");
+    assert!(
+        output.status.success() && output.stderr.is_empty(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}

@@ -133,7 +133,13 @@ impl Proxy {
             table::build(std::slice::from_ref(service), &[], self.node).contains_key(&(protocol, address))
         };
         if let Some(service) = self.services.all().iter().find(|service| listens(service)) {
-            self.events.service(service, NOT_FORWARDED, format!("cannot listen on {address}: {error}"));
+            let hint = match error.kind() {
+                io::ErrorKind::PermissionDenied => {
+                    ". Ports below 1024 need root, or sysctl net.ipv4.ip_unprivileged_port_start=0"
+                }
+                _ => "",
+            };
+            self.events.service(service, NOT_FORWARDED, format!("cannot listen on {address}: {error}{hint}"));
         }
     }
 }

@@ -2,13 +2,13 @@
 
 use std::{
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
 use crate::shim::{
     self,
-    config::{Config, Namespaces, Started},
+    config::{Config, Mount, Namespaces, Started},
 };
 
 /// Isolation that a node is asked for.
@@ -36,6 +36,7 @@ impl Support {
     /// Tries namespaces with a program that ends at once. `Err` has the reason why there are none.
     pub(crate) fn probe(program: &Path, folder: &Path) -> Result<Self, String> {
         let user = !rustix::process::geteuid().is_root();
+        let volume = folder.join("volume");
         let config = Config {
             id: format!("probe-{:x}", rand::random::<u128>()),
             argv: vec!["/bin/true".to_owned()],
@@ -45,12 +46,18 @@ impl Support {
                 hostname: "probe".to_owned(),
                 user,
                 layer: folder.join("layer"),
+                // A volume where most pods have one, and the machine has nothing.
+                mounts: vec![Mount {
+                    source: volume.clone(),
+                    target: PathBuf::from("/var/run/secrets/kubernetes.io/serviceaccount"),
+                    read_only: true,
+                }],
                 ..Namespaces::default()
             }),
             ..Config::default()
         };
         let tried = || -> std::io::Result<String> {
-            fs::create_dir_all(folder)?;
+            fs::create_dir_all(&volume)?;
             config.write(folder)?;
             let output = Command::new(program)
                 .arg(shim::ARGUMENT)

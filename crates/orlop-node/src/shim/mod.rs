@@ -10,8 +10,10 @@
 //! ended: nothing of a container outlives it.
 
 pub(crate) mod config;
+mod folders;
 pub(crate) mod frames;
 mod launch;
+mod layers;
 pub(crate) mod log_writer;
 mod monitor;
 pub(crate) mod processes;

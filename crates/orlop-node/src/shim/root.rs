@@ -12,7 +12,11 @@ use rustix::mount::{
     mount_remount, unmount,
 };
 
-use super::config::Namespaces;
+use super::{
+    config::Namespaces,
+    folders,
+    layers::{below, escape, overlay, resolve},
+};
 
 /// Devices that a container has.
 const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
@@ -28,14 +32,21 @@ pub(super) fn enter(namespaces: &Namespaces) -> io::Result<()> {
     }
     let own = machine_mounts(&namespaces.layer)?;
     let image = namespaces.image.as_deref().map(|image| mount_image(image, &namespaces.layer)).transpose()?;
-    overlay(image.as_deref(), &upper, &work, &merged, namespaces.user)?;
-    for point in own {
-        let target = below(&merged, &point);
-        // A mount over something that is not there now, or that this user may not bind.
-        if target.exists() {
-            let _ = mount_bind_recursive(&point, &target);
+    let folders = if namespaces.user {
+        let volumes = namespaces.mounts.iter().map(|volume| volume.target.as_path());
+        folders::build(image.as_deref(), &namespaces.layer, &merged, volumes)?
+    } else {
+        let lower: Vec<&Path> = image.as_deref().into_iter().chain([Path::new("/")]).collect();
+        overlay(&lower, &upper, &work, &merged, false)?;
+        for point in own {
+            let target = below(&merged, &point);
+            // A mount over something that is not there now.
+            if target.exists() {
+                let _ = mount_bind_recursive(&point, &target);
+            }
         }
-    }
+        Vec::new()
+    };
     mount_proc(&merged)?;
     if namespaces.all_devices {
         mount_bind_recursive("/dev", merged.join("dev"))?;
@@ -53,6 +64,9 @@ pub(super) fn enter(namespaces: &Namespaces) -> io::Result<()> {
         }
     }
     if namespaces.read_only_root {
+        for folder in &folders {
+            remount_read_only(folder)?;
+        }
         mount_remount(&merged, MountFlags::RDONLY | MountFlags::BIND, c"")?;
     }
     rustix::process::chdir(&merged)?;
@@ -72,22 +86,6 @@ fn mount_image(image: &Path, layer: &Path) -> io::Result<PathBuf> {
     mount("overlay", &target, "overlay", MountFlags::RDONLY, Some(options.as_c_str()))
         .map_err(|error| context(&error.into(), "cannot mount the image", image))?;
     Ok(target)
-}
-
-/// Escapes a path in the list of layers: names of images have colons.
-fn escape(path: &Path) -> String {
-    path.display().to_string().replace('\\', "\\\\").replace(':', "\\:")
-}
-
-fn overlay(image: Option<&Path>, upper: &Path, work: &Path, merged: &Path, user: bool) -> io::Result<()> {
-    let image = image.map(|image| format!("{}:", escape(image))).unwrap_or_default();
-    let mut options = format!("lowerdir={image}/,upperdir={},workdir={}", upper.display(), work.display());
-    if user {
-        // A user namespace may not write the trusted attributes that overlayfs keeps its notes in.
-        options.push_str(",userxattr");
-    }
-    let options = std::ffi::CString::new(options)?;
-    Ok(mount("overlay", merged, "overlay", MountFlags::empty(), Some(options.as_c_str()))?)
 }
 
 /// Returns the topmost mount points of the machine's file systems that an overlay of the root does not show.
@@ -163,57 +161,6 @@ fn remount_read_only(target: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns a path of a container below its root. Symbolic links are resolved inside the root.
-fn resolve(merged: &Path, path: &Path) -> PathBuf {
-    const LINKS_MAX: usize = 40;
-    let mut resolved = PathBuf::new();
-    let mut pending: Vec<std::ffi::OsString> =
-        path.components().rev().map(|part| part.as_os_str().to_owned()).collect();
-    let mut links = 0;
-    while let Some(part) = pending.pop() {
-        match part.to_str() {
-            Some("/" | ".") => continue,
-            Some("..") => {
-                resolved.pop();
-                continue;
-            }
-            _ => resolved.push(&part),
-        }
-        if let Ok(link) = fs::read_link(merged.join(&resolved))
-            && links < LINKS_MAX
-        {
-            links += 1;
-            resolved.pop();
-            if link.is_absolute() {
-                resolved.clear();
-            }
-            pending.extend(link.components().rev().map(|part| part.as_os_str().to_owned()));
-        }
-    }
-    merged.join(resolved)
-}
-
-fn below(merged: &Path, path: &Path) -> PathBuf {
-    merged.join(path.strip_prefix("/").unwrap_or(path))
-}
-
 fn context(error: &io::Error, action: &str, path: &Path) -> io::Error {
     io::Error::new(error.kind(), format!("{action} {}: {error}", path.display()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn links_are_resolved_inside_the_root() {
-        let root = tempfile::tempdir().unwrap();
-        fs::create_dir_all(root.path().join("var")).unwrap();
-        symlink("/run", root.path().join("var/run")).unwrap();
-        symlink("../../../etc", root.path().join("out")).unwrap();
-        let resolved = |path: &str| resolve(root.path(), Path::new(path));
-        assert_eq!(resolved("/var/run/secrets"), root.path().join("run/secrets"));
-        assert_eq!(resolved("/out/x"), root.path().join("etc/x"));
-        assert_eq!(resolved("/a/../b"), root.path().join("b"));
-    }
 }

@@ -2,22 +2,36 @@
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 
-use crate::{capabilities, environment::ConfigError, runtime::Support, shim::config::Ids};
+use crate::{
+    capabilities,
+    environment::ConfigError,
+    images::{Image, User},
+    runtime::Support,
+    shim::config::Ids,
+};
 
 /// Longest host name.
 const HOSTNAME_MAX: usize = 63;
 
 /// Returns the ids of a container's processes, or the reason why this node cannot give them.
-pub(super) fn ids(pod: &Pod, container: &Container, support: Support) -> Result<Ids, ConfigError> {
+pub(super) fn ids(
+    pod: &Pod,
+    container: &Container,
+    image: &Image,
+    support: Support,
+) -> Result<Ids, ConfigError> {
     let pod_context = pod.spec.as_ref().and_then(|spec| spec.security_context.clone()).unwrap_or_default();
     let context = container.security_context.clone().unwrap_or_default();
     let own = rustix::process::geteuid();
     let id = |value: Option<i64>| value.and_then(|value| u32::try_from(value).ok());
-    let uid = id(context.run_as_user.or(pod_context.run_as_user));
-    let gid = id(context.run_as_group.or(pod_context.run_as_group));
+    let asked = id(context.run_as_user.or(pod_context.run_as_user));
+    // A node that is not root runs every image as itself.
+    let of_image = image.user.filter(|_| own.is_root() && asked.is_none());
+    let uid = asked.or(of_image.map(|User { uid, .. }| uid));
+    let gid = id(context.run_as_group.or(pod_context.run_as_group)).or(of_image.map(|User { gid, .. }| gid));
     let non_root = context.run_as_non_root.or(pod_context.run_as_non_root) == Some(true);
     if non_root && uid.map_or(own.is_root(), |uid| uid == 0) {
-        let why = if uid == Some(0) {
+        let why = if asked == Some(0) {
             "container's runAsUser breaks non-root policy"
         } else {
             "container has runAsNonRoot and image will run as root"

@@ -3,6 +3,7 @@
 //! It is a loop over `sync`, which brings the pod one step nearer to what it should be, and a wait for whatever may change
 //! that: a new version of the pod, the end of a container, a probe's verdict, or time.
 
+mod address_in_use;
 mod files;
 mod identity;
 mod limits;
@@ -498,8 +499,12 @@ impl Worker {
         if current != id {
             return;
         }
+        let is_failed = !member.state.stopping && exit.as_ref().is_some_and(|exit| exit.code != 0);
         let ended = self.ended_run(index, id, Some(*since), exit);
         self.live[index] = None;
+        if is_failed {
+            self.report_address_in_use(index);
+        }
         let state = &mut self.members[index].state;
         (state.ready, state.started, state.stopping) = (false, false, false);
         state.run = Run::Ended(ended);
@@ -545,6 +550,7 @@ impl Worker {
         let member = &mut self.members[index];
         match report {
             Report::Failed(outcome) => {
+                let is_refused = outcome.is_refused_connection();
                 let (reason, text) = match outcome {
                     Outcome::Failure(text) => ("Unhealthy", format!("{} probe failed: {text}", kind.name())),
                     Outcome::Error(text) => (
@@ -555,6 +561,10 @@ impl Worker {
                 };
                 let path = Some(member.field_path());
                 self.node.events.pod(&self.pod, path, Severity::Warning, reason, text);
+                if is_refused {
+                    // Some programs go on without the address that they could not have.
+                    self.report_address_in_use(index);
+                }
             }
             Report::Verdict(verdict) => match (kind, verdict) {
                 (Kind::Readiness, verdict) => member.state.ready = verdict == Verdict::Healthy,

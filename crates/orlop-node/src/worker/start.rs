@@ -325,12 +325,13 @@ impl Worker {
         let spec = self.members[index].spec.clone();
         let place = self.place();
         let hostname = identity::hostname(&self.pod, &self.node.settings.cluster_domain);
-        let services = services::linked(&self.node.services, &self.namespace).await;
+        let services =
+            services::linked(&self.node.services, self.node.api_server.as_ref(), &self.namespace).await;
         let client = &self.node.client.0;
         let mut variables = environment::build(client, &self.pod, &spec, image, &services, &place, &hostname)
             .await
             .map_err(config_error)?;
-        let ids = identity::ids(&self.pod, &spec, self.node.support).map_err(config_error)?;
+        let ids = identity::ids(&self.pod, &spec, image, self.node.support).map_err(config_error)?;
         let no_sources = Default::default();
         let sources = self.sources.as_ref().unwrap_or(&no_sources);
         let volumes = mounts::of(&spec, sources, &variables).map_err(config_error)?;

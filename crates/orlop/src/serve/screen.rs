@@ -60,7 +60,12 @@ impl Screen {
         }
         let _ =
             write!(text, "\nTry it:\n  kubectl --kubeconfig {} get namespaces\n", self.kubeconfig.display());
-        if !self.has_node {
+        if self.has_node {
+            text.push_str(
+                "\nPods are processes of this machine: the image local/NAME is the program NAME on PATH. They share its\n\
+                 network, so a program should listen on $POD_IP; --pod-network own is for those that do not.\n",
+            );
+        } else {
             text.push_str(
                 "\nWorkloads are stored, not run. To run pods as processes of this machine:\n  \
                  orlop serve --node\n",

@@ -60,10 +60,15 @@ impl Server {
 
     /// Starts a server with more options.
     pub(crate) fn start_with(options: &[&str]) -> Self {
-        let kubectl = kubectl();
         // Another program can be used instead, to check that these tests expect what Kubernetes does.
         let program = std::env::var_os("ORLOP_TEST_SERVER").unwrap_or(env!("CARGO_BIN_EXE_orlop").into());
-        let mut process = Command::new(program)
+        Self::start_command(Command::new(program), options)
+    }
+
+    /// Starts a server by a command that takes the arguments of one.
+    pub(crate) fn start_command(mut command: Command, options: &[&str]) -> Self {
+        let kubectl = kubectl();
+        let mut process = command
             .args(["serve", "--ephemeral"])
             .args(options)
             .stdout(Stdio::piped())

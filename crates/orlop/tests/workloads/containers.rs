@@ -202,3 +202,39 @@ fn image_has_files_of_its_own_and_contexts_decide_on_rights() {
     let all = log("privileged");
     assert!(all.starts_with("CapBnd:\t0000") && all != log("default"), "{all}");
 }
+
+#[test]
+fn image_names_the_user_of_its_programs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (name, user) in [("plain", ""), ("nobody", "user: '65534:65533'\n"), ("root", "user: 0\n")] {
+        let image = folder.path().join(name);
+        std::fs::create_dir_all(&image).expect("a folder");
+        std::fs::write(image.join("image.yaml"), format!("entrypoint: [sh]\n{user}")).expect("a manifest");
+    }
+    let cluster = cluster(&["--images", &folder.path().display().to_string()]);
+    let create = |name: &str, image: &str, context: serde_json::Value| {
+        let manifest = serde_json::json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {
+            "restartPolicy": "Never",
+            "containers": [{"name": "c", "image": image, "args": ["-c", "echo $(id -u):$(id -g)"], "securityContext": context}]}});
+        cluster.create(&manifest.to_string());
+    };
+    let is_root =
+        std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
+    create("of-image", "nobody", serde_json::json!({"runAsNonRoot": true}));
+    cluster.wait_for("of-image", ".status.phase", "Succeeded");
+    if !is_root {
+        // A node that is not root runs every image as itself.
+        return;
+    }
+    assert_eq!(cluster.kubectl(&["logs", "of-image"]), "65534:65533");
+    create("of-container", "nobody", serde_json::json!({"runAsUser": 1234}));
+    cluster.wait_for("of-container", ".status.phase", "Succeeded");
+    assert_eq!(cluster.kubectl(&["logs", "of-container"]), "1234:0");
+    for image in ["plain", "root"] {
+        create(image, image, serde_json::json!({"runAsNonRoot": true}));
+        let reason = ".status.containerStatuses[0].state.waiting.reason";
+        cluster.wait_for(image, reason, "CreateContainerConfigError");
+        let message = cluster.field(image, ".status.containerStatuses[0].state.waiting.message");
+        assert!(message.starts_with("container has runAsNonRoot and image will run as root"), "{message}");
+    }
+}

@@ -5,7 +5,10 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use crate::support::daemon::Daemon;
+use crate::{
+    cluster::{cluster, pod},
+    support::daemon::Daemon,
+};
 
 /// `orlop node`, killed when dropped.
 pub(crate) struct NodeProcess(Child);
@@ -61,4 +64,25 @@ pub(crate) fn joining_kubeconfig(daemon: &Daemon, folder: &Path) -> PathBuf {
         assert!(success, "{said}");
     }
     bootstrap
+}
+
+#[test]
+fn second_process_of_a_node_is_refused_and_changes_nothing() {
+    let cluster = cluster(&[]);
+    cluster.create(&pod("p", "{containers: [{name: c, image: local/sleep, command: [sleep, '1234']}]}"));
+    cluster.ready("p");
+    let version = cluster.field("p", ".metadata.resourceVersion");
+    let folder = tempfile::tempdir().expect("a folder");
+    let output = Command::new(env!("CARGO_BIN_EXE_orlop"))
+        .args(["node", "--node-listen", "127.0.0.1:0", "--node-name", "n1", "--data-dir"])
+        .arg(folder.path())
+        .arg("--kubeconfig")
+        .arg(cluster.kubeconfig())
+        .output()
+        .expect("orlop runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{said}");
+    assert!(said.contains("another process of this machine is the node \"n1\" of this cluster"), "{said}");
+    assert_eq!(cluster.field("p", ".metadata.resourceVersion"), version);
+    assert_eq!(cluster.processes().len(), 1, "{:?}", cluster.processes());
 }

@@ -21,4 +21,5 @@ mod static_pods;
 mod streams;
 #[path = "../support/mod.rs"]
 mod support;
+mod unprivileged;
 mod volumes;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::{
-    cluster::{cluster, get, web_image},
+    cluster::{cluster, get, pod, web_image},
     sandboxes::has_pod_networks,
     support,
 };
@@ -369,4 +369,33 @@ fn pods_with_networks_of_their_own_listen_on_all_addresses() {
     let other = format!("http://{}:8080/", cluster.field("b", ".status.podIP"));
     let ask = format!("import urllib.request; print(urllib.request.urlopen('{other}').status)");
     assert_eq!(cluster.kubectl(&["exec", "a", "--", "python3", "-c", &ask]), "200");
+}
+
+#[test]
+fn pods_that_take_each_others_port_are_told_so() {
+    let cluster = cluster(&[]);
+    let port = std::net::TcpListener::bind("0.0.0.0:0").and_then(|free| free.local_addr()).expect("a port");
+    let port = port.port();
+    let create = |name: &str| {
+        let spec = format!(
+            "{{containers: [{{name: c, image: local/python3, command: [python3, -m, http.server, '{port}'], \
+            workingDir: /tmp, readinessProbe: {{tcpSocket: {{port: {port}}}, periodSeconds: 1}}}}]}}"
+        );
+        cluster.create(&pod(name, &spec));
+    };
+    create("first");
+    cluster.ready("first");
+    create("second");
+    let each = "jsonpath={range .items[*]}{.involvedObject.name} {.message}{'\\n'}{end}";
+    let events = ["get", "events", "--field-selector=reason=AddressInUse", "-o", each];
+    cluster.eventually(&events, |found| found.starts_with("second "));
+    let said = cluster.kubectl(&events);
+    assert!(said.starts_with("second The address of container c is in use (OSError: [Errno 98]"), "{said}");
+    let owner = format!("Listening now: pod default/first on all addresses at port {port}.");
+    assert!(said.contains(&owner) && said.contains("--pod-network own"), "{said}");
+    assert!(cluster.kubectl(&["describe", "pod", "second"]).contains("listen on $POD_IP"));
+    // The first one's end, which was asked for, is no such event.
+    cluster.kubectl(&["delete", "pod", "first", "--timeout=60s"]);
+    let said = cluster.kubectl(&events);
+    assert!(said.lines().all(|line| line.starts_with("second ")), "{said}");
 }
