@@ -71,6 +71,9 @@ pub(crate) fn cargo_with(arguments: &[&str], variables: &[(&str, &OsStr)]) -> Re
 
 /// The workspace's folder.
 pub(crate) fn root() -> PathBuf {
-    let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    // Cargo says at run time where this clone is: one target directory may serve several, of which another built this
+    // program.
+    let here = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    let here = PathBuf::from(here);
     here.parent().map_or(here.clone(), PathBuf::from)
 }

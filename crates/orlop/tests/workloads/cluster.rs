@@ -25,7 +25,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 server = http.server.ThreadingHTTPServer((os.environ["POD_IP"], 8080), Handler)
 server.daemon_threads = False
-signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=server.shutdown).start())
+# Connections that were forwarded before the endpoint went may still wait to be accepted: those would be reset.
+signal.signal(signal.SIGTERM, lambda *_: threading.Timer(1, server.shutdown).start())
 server.serve_forever()
 server.server_close()
 "#;
