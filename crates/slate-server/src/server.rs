@@ -121,6 +121,11 @@ impl Server {
             std::fs::write(&config.ready_file, format!("{address}\n"))
                 .map_err(|error| Error::File(config.ready_file.clone(), error))?;
         }
+        for open in [Some(address), mongo_address].into_iter().flatten() {
+            if context.token.is_none() && !open.ip().is_loopback() {
+                tracing::warn!(address = %open, "whoever reaches this address may read and write: give a --token-file");
+            }
+        }
         tracing::info!(%address, store = config.store.name(), "slate-server is ready");
         Ok(Self { context, address, http_address, mongo_address, ready_file: config.ready_file, stop, tasks })
     }
