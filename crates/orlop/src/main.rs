@@ -52,7 +52,15 @@ enum Command {
     Envtest(envtest::Envtest),
 }
 
-fn main() -> anyhow::Result<ExitCode> {
+fn main() -> ExitCode {
+    run().unwrap_or_else(|error| {
+        // In one line: the debug form has a backtrace where RUST_BACKTRACE asks for one, of no use to users.
+        eprintln!("Error: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn run() -> anyhow::Result<ExitCode> {
     // Before any thread: a container's monitor may have to enter a user namespace.
     if let Some(code) = orlop_node::shim::main() {
         return Ok(code);
