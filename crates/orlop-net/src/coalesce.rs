@@ -44,8 +44,8 @@ struct Inner<S> {
     barrier: Option<Arc<dyn WriteBarrier>>,
     /// Resolves once the barrier lets bytes pass that were buffered before.
     closed: Option<Closed>,
-    /// True if the connection has given way since it last had to pass the barrier.
-    has_given_way: bool,
+    /// True if the connection has yielded since it last had to pass the barrier.
+    has_yielded: bool,
 }
 
 struct Closed(Pin<Box<dyn Future<Output = ()> + Send>>);
@@ -71,7 +71,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> CoalescingStream<S> {
             unflushed: false,
             barrier,
             closed: None,
-            has_given_way: false,
+            has_yielded: false,
         })))
     }
 
@@ -81,7 +81,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> CoalescingStream<S> {
         let result = std::future::poll_fn(|cx| {
             let polled = task.as_mut().poll(cx);
             let mut inner = self.lock();
-            if polled.is_pending() && inner.gives_way() {
+            if polled.is_pending() && inner.should_yield() {
                 cx.waker().wake_by_ref();
                 return polled;
             }
@@ -103,9 +103,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> CoalescingStream<S> {
 impl<S: AsyncWrite + Unpin> Inner<S> {
     /// Returns true if other tasks should run before the barrier is passed, once for each time: connections that have
     /// requests at the same time then pass it together.
-    fn gives_way(&mut self) -> bool {
-        self.has_given_way = self.barrier.is_some() && !self.buffer.is_empty() && !self.has_given_way;
-        self.has_given_way
+    fn should_yield(&mut self) -> bool {
+        self.has_yielded = self.barrier.is_some() && !self.buffer.is_empty() && !self.has_yielded;
+        self.has_yielded
     }
 
     /// Waits until the barrier lets pass what is buffered.

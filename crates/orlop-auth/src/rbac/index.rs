@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::{
     Binding, GROUP, PolicyRule, RoleRef, Subject,
     objects::SERVICE_ACCOUNT,
-    rule_set::{RuleSet, Screen},
+    rule_set::{BloomFilter, RuleSet},
 };
 use crate::{
     authorizer::{Decision, PathRule, ResourceRule, Rules},
@@ -50,10 +50,10 @@ impl Index {
     /// Decides about a request. RBAC never denies: another authorizer may allow what no rule does.
     pub fn authorize(&self, attributes: &Attributes) -> Decision {
         let mut missing = Vec::new();
-        let screen = Screen::of_request(attributes);
+        let wanted = BloomFilter::of_request(attributes);
         let namespace = if attributes.is_resource_request { attributes.namespace.as_str() } else { "" };
         let allowed = self.visit(&attributes.user, namespace, |binding, rules| match rules {
-            Ok(rules) if rules.allow(attributes, screen) => ControlFlow::Break(binding),
+            Ok(rules) if rules.allow(attributes, wanted) => ControlFlow::Break(binding),
             Ok(_) => ControlFlow::Continue(()),
             Err(error) => {
                 missing.push(error);

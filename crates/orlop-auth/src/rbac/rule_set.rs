@@ -5,16 +5,16 @@ use std::{hash::BuildHasher, ops::BitOr};
 use super::{PolicyRule, rule::ALL};
 use crate::request::Attributes;
 
-/// The rules of a role, each with a screen.
+/// The rules of a role, each with a filter.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RuleSet {
     rules: Box<[PolicyRule]>,
-    screens: Box<[Screen]>,
+    filters: Box<[BloomFilter]>,
 }
 
 impl RuleSet {
     pub(super) fn new(rules: Vec<PolicyRule>) -> Self {
-        Self { screens: rules.iter().map(Screen::of_rule).collect(), rules: rules.into() }
+        Self { filters: rules.iter().map(BloomFilter::of_rule).collect(), rules: rules.into() }
     }
 
     /// Returns the rules.
@@ -22,24 +22,24 @@ impl RuleSet {
         &self.rules
     }
 
-    /// Returns true if a rule allows a request of this screen.
-    pub(super) fn allow(&self, attributes: &Attributes, screen: Screen) -> bool {
-        let screened = self.screens.iter().zip(&self.rules).filter(|(own, _)| own.passes(screen));
-        screened.into_iter().any(|(_, rule)| rule.allows(attributes))
+    /// Returns true if a rule allows a request, whose bits are `wanted`.
+    pub(super) fn allow(&self, attributes: &Attributes, wanted: BloomFilter) -> bool {
+        let mut rules = self.filters.iter().zip(&self.rules);
+        rules.any(|(filter, rule)| filter.may_contain(wanted) && rule.allows(attributes))
     }
 }
 
-/// Bits for the verbs and resources of a rule or of a request. A rule that lacks a bit of a request does not allow it:
+/// Bloom filters of the verbs and resources of a rule, or of a request. A rule that lacks a bit of a request does not allow it:
 /// a decision passes over most rules by a word or two each, where comparing names would fetch dozens of them from all
 /// over the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Screen {
+pub(super) struct BloomFilter {
     verbs: u64,
     resources: u64,
 }
 
-impl Screen {
-    /// Returns the screen of a request. One that is not for a resource has no bit of one.
+impl BloomFilter {
+    /// Returns the bits of a request. One that is not for a resource has no bit of one.
     pub(super) fn of_request(attributes: &Attributes) -> Self {
         let resources = if attributes.is_resource_request { bit(&attributes.resource) } else { 0 };
         Self { verbs: bit(attributes.verb.as_str()), resources }
@@ -55,7 +55,7 @@ impl Screen {
         }
     }
 
-    fn passes(self, request: Self) -> bool {
+    fn may_contain(self, request: Self) -> bool {
         self.verbs & request.verbs == request.verbs && self.resources & request.resources == request.resources
     }
 }

@@ -138,8 +138,8 @@ impl Attributes {
         Some(attributes)
     }
 
-    /// Returns the attributes that authorizers decide by. For them a namespace is in itself, as in Kubernetes: what a
-    /// RoleBinding in it grants on namespaces is for this one.
+    /// Returns the attributes that authorizers decide by, of a request that is routed already: as an object a namespace is
+    /// in none, and for authorizers in itself.
     pub fn for_authorizers(&self) -> Cow<'_, Self> {
         let is_namespace = self.resource == "namespaces" && self.group.is_empty() && !self.name.is_empty();
         match is_namespace {

@@ -114,18 +114,18 @@ impl Builder<'_> {
         let upper = below(&self.layer.join("upper"), path);
         let work = self.layer.join("work").join(self.made.len().to_string());
         fs::create_dir_all(&work)?;
-        self.take_over(&upper, path, path)?;
+        self.copy_up(&upper, path, path)?;
         for volume in self.volumes.iter().filter(|volume| volume.starts_with(path)) {
             let Some(parent) = volume.parent().filter(|parent| parent.starts_with(path)) else { continue };
-            self.take_over(&upper, path, parent)?;
+            self.copy_up(&upper, path, parent)?;
         }
         overlay(&lower, &upper, &work, target, true)?;
         self.made.push(target.to_owned());
         Ok(())
     }
 
-    /// Puts the folders from `top` to `path` into the writable layer of `top`, with the permissions that they have.
-    fn take_over(&self, upper: &Path, top: &Path, path: &Path) -> io::Result<()> {
+    /// Copies the folders from `top` to `path` up to the writable layer of `top`, with the permissions that they have.
+    fn copy_up(&self, upper: &Path, top: &Path, path: &Path) -> io::Result<()> {
         let mut machine = top.to_owned();
         let mut own = upper.to_owned();
         let rest = path.strip_prefix(top).unwrap_or(Path::new(""));
